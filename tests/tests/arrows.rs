@@ -69,19 +69,22 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-kernels", &[]),
         ("fednode-measure", &[]),
         ("fednode-backbone", &[]),
+        ("fednode-onnx", &[]),
         ("fednode-serve", &[]),
         ("fednode-store", &["core"]),
         ("fednode-net", &["core"]),
         ("fednode-engine", &["core", "mix"]),
         ("fednode-sim", &["core", "mix", "engine"]),
-        ("fednode-learn", &["core", "mix", "data", "kernels"]),
+        ("fednode-learn", &["core", "mix", "data", "kernels", "onnx"]),
         (
             "fednode-runtime",
             &["core", "mix", "engine", "store", "net"],
         ),
         (
             "fednode-cli",
-            &["config", "core", "data", "learn", "net", "runtime"],
+            &[
+                "backbone", "config", "core", "data", "learn", "net", "runtime",
+            ],
         ),
         (
             "fednode-lab",
@@ -186,6 +189,12 @@ fn the_pure_crates_have_no_machinery() {
         actual["fednode-backbone"], backbone,
         "a reader of hostile files needs a hash, a runtime and errors, nothing else"
     );
+}
+
+#[test]
+fn a_writer_of_graphs_computes_nothing() {
+    let onnx = ["thiserror"].map(str::to_owned).into();
+    assert_eq!(dependencies()["fednode-onnx"], onnx);
 }
 
 #[test]

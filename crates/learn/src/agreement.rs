@@ -35,6 +35,7 @@ use fednode_core::{
 use fednode_mix::Statistics;
 use fednode_mix::slots::{GROUPS, SLOTS, Slots};
 use fednode_mix::statistics::{Discriminant, EPSILON, PRIOR_FLOOR, StatisticsError};
+use fednode_onnx::{Graph, Reduction, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::algorithm::{Output, Part, Role};
@@ -369,7 +370,48 @@ impl Agreement {
     }
 }
 
+impl Agreement {
+    /// Writes into a graph the logits that [`Self::forward`] computes.
+    pub(crate) fn emit(&self, own: &Predictor<'_>, graph: &mut Graph, inputs: Value) -> Value {
+        let logits = own.emit(graph, inputs);
+        let features = self.features.emit(own.algorithm, graph, inputs);
+        let (Some(served), Some(features)) = (&self.served, features) else {
+            return logits;
+        };
+        let weighed = |graph: &mut Graph, logits: Value, weight: f64| {
+            let probabilities = graph.softmax(logits);
+            let safe = graph.add_number(probabilities, SMALLEST);
+            let logarithms = graph.log(safe);
+            graph.mul_number(logarithms, weight)
+        };
+        let scores = served.emit(graph, features, self.classes);
+        let statistics = weighed(graph, scores, served.weight);
+        let alone = weighed(graph, logits, 1.0 - served.weight);
+        graph.add(statistics, alone)
+    }
+}
+
 impl Served {
+    /// Writes into a graph the scores that [`Self::scores`] computes.
+    fn emit(&self, graph: &mut Graph, features: Value, classes: usize) -> Value {
+        let [width, n_rows] = self.weights.dims();
+        let matrix = weights::values(&self.weights);
+        let matrix = graph.floats("agreement.weights", matrix, &[width, n_rows]);
+        let offsets = weights::values(&self.offsets);
+        let offsets = graph.floats("agreement.offsets", offsets, &[n_rows]);
+        let prior = graph.floats("agreement.prior", weights::values(&self.prior), &[classes]);
+        let rows = graph.affine(features, matrix, Some(offsets));
+        let rows = graph.reshape(rows, &[classes, n_rows / classes]);
+        let best = graph.reduce(Reduction::Largest, rows, 2);
+        let less = graph.sub(rows, best);
+        let powers = graph.exp(less);
+        let sum = graph.reduce(Reduction::Sum, powers, 2);
+        let logarithm = graph.log(sum);
+        let scores = graph.add(logarithm, best);
+        let scores = graph.flat(scores);
+        graph.add(scores, prior)
+    }
+
     /// Returns the scores of the classes, `[batch, classes]`, and the slot that fits each sample best, where there are slots.
     fn scores(&self, features: Tensor<2>, classes: usize) -> (Tensor<2>, Option<Vec<usize>>) {
         let rows = affine(features, self.weights.clone(), Some(self.offsets.clone()));

@@ -28,6 +28,7 @@ use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::blend::{Gate, Seen};
 use fednode_mix::statistics::{EPSILON, PRIOR_FLOOR, tempered};
+use fednode_onnx::{Graph, Reduction, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::algorithm::{Algorithm, Output, Part, Role};
@@ -48,6 +49,8 @@ pub(crate) const WEIGHTS: [f64; 7] = [0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0];
 const COUNTS: usize = 0;
 const SUMS: usize = 1;
 const SCATTER: usize = 2;
+/// The offset of a class that nobody has.
+const LEAST_OFFSET: f64 = -1e30;
 /// Keeps a probability of 0 from becoming a logarithm of minus infinity.
 const SMALLEST: f64 = 1e-12;
 
@@ -82,7 +85,9 @@ pub(crate) enum Gathering {
 struct Solved {
     /// A transposed, `[D, classes]`, divided by the temperature.
     weights: Tensor<2>,
-    /// `b / T + log(prior + 10⁻³)`, `[classes]`.
+    /// The mean of the features, `[1, D]`, which is taken from them first; nothing of projected ones.
+    mean: Option<Tensor<2>>,
+    /// `b / T + log(prior + 10⁻³)`, and the mean's scores, `[classes]`.
     offsets: Tensor<1>,
     mixing: Mixing,
 }
@@ -104,6 +109,20 @@ impl Features {
         match self {
             Self::Extractor => algorithm.features(inputs),
             Self::Random(maps) => Some(maps.features(inputs)),
+            Self::Inputs => Some(inputs),
+        }
+    }
+
+    /// Writes into a graph what [`Self::of`] returns.
+    pub(crate) fn emit(
+        &self,
+        algorithm: &dyn Algorithm,
+        graph: &mut Graph,
+        inputs: Value,
+    ) -> Option<Value> {
+        match self {
+            Self::Extractor => Some(algorithm.extractor()?.emit(graph, inputs)),
+            Self::Random(maps) => Some(maps.emit(graph, inputs)),
             Self::Inputs => Some(inputs),
         }
     }
@@ -303,14 +322,17 @@ impl ClassStatistics {
                 Mixing::Weight(weight)
             };
             let prior = self.chosen(1);
-            let scaled: Vec<f64> = solved
+            let mut scaled: Vec<f64> = solved
                 .weights
                 .iter()
                 .map(|value| value / temperature)
                 .collect();
-            let offset =
-                |(b, pi): (&f64, &f64)| (b / temperature).max(-1e30) + (pi + PRIOR_FLOOR).ln();
-            let offsets: Vec<f64> = solved.offsets.iter().zip(&prior).map(offset).collect();
+            let offset = |(b, pi): (&f64, &f64)| {
+                (b / temperature).max(LEAST_OFFSET) + (pi + PRIOR_FLOOR).ln()
+            };
+            let mut offsets: Vec<f64> = solved.offsets.iter().zip(&prior).map(offset).collect();
+            let mean = (self.projection.is_none()).then(|| mean_features(&self.statistics()));
+            centre(&mut scaled, &mut offsets, mean.as_deref());
             let weights = upload(&scaled, device)
                 .reshape([self.classes, self.width])
                 .transpose();
@@ -320,6 +342,7 @@ impl ClassStatistics {
             };
             self.solved = Some(Solved {
                 weights,
+                mean: mean.map(|mean| upload(&mean, device).unsqueeze()),
                 offsets: upload(&offsets, device),
                 mixing,
             });
@@ -421,8 +444,12 @@ impl ClassStatistics {
         else {
             return own;
         };
+        let centred = match &solved.mean {
+            Some(mean) => features - mean.clone(),
+            None => features,
+        };
         let logits = affine(
-            features,
+            centred,
             solved.weights.clone(),
             Some(solved.offsets.clone()),
         );
@@ -441,6 +468,93 @@ impl ClassStatistics {
             ..own
         }
     }
+
+    /// Writes into a graph the logits that [`Self::forward`] computes.
+    pub(crate) fn emit(&self, own: &Predictor<'_>, graph: &mut Graph, inputs: Value) -> Value {
+        let logits = own.emit(graph, inputs);
+        let features = |graph: &mut Graph| self.source.emit(own.algorithm, graph, inputs);
+        let solved = self.solved.as_ref();
+        let Some((solved, features)) = solved.and_then(|solved| Some((solved, features(graph)?)))
+        else {
+            return logits;
+        };
+        let [width, classes] = solved.weights.dims();
+        let matrix = weights::values(&solved.weights);
+        let matrix = graph.floats("statistics.weights", matrix, &[width, classes]);
+        let offsets = weights::values(&solved.offsets);
+        let offsets = graph.floats("statistics.offsets", offsets, &[classes]);
+        let centred = match &solved.mean {
+            Some(mean) => {
+                let mean = graph.floats("statistics.mean", weights::values(mean), &[width]);
+                graph.sub(features, mean)
+            }
+            None => features,
+        };
+        let scores = graph.affine(centred, matrix, Some(offsets));
+        let (statistics, alone) = (graph.softmax(scores), graph.softmax(logits));
+        let weight = match solved.mixing {
+            Mixing::Weight(weight) => graph.number(weight),
+            Mixing::Gate(gate) => emit_weights_of(gate, graph, (alone, statistics), classes),
+        };
+        let difference = graph.sub(statistics, alone);
+        let step = graph.mul(difference, weight);
+        let mixed = graph.add(alone, step);
+        let safe = graph.add_number(mixed, SMALLEST);
+        graph.log(safe)
+    }
+}
+
+/// Writes into a graph what [`weights_of`] returns.
+fn emit_weights_of(
+    Gate([bias, own, statistics]): Gate,
+    graph: &mut Graph,
+    (alone, by_statistics): (Value, Value),
+    classes: usize,
+) -> Value {
+    let weighed = |graph: &mut Graph, probabilities: Value, weight: f64| {
+        let safe = graph.add_number(probabilities, SMALLEST);
+        let logarithms = graph.log(safe);
+        let terms = graph.mul(probabilities, logarithms);
+        let sum = graph.reduce(Reduction::Sum, terms, 1);
+        graph.mul_number(sum, -weight / (classes as f64).ln())
+    };
+    let own = weighed(graph, alone, own);
+    let statistics = weighed(graph, by_statistics, statistics);
+    let sum = graph.add(own, statistics);
+    let score = graph.add_number(sum, bias);
+    graph.sigmoid(score)
+}
+
+/// Returns the mean of the features over all samples, as exact as it is on the device.
+fn mean_features(statistics: &Statistics) -> Vec<f64> {
+    let total: f64 = statistics.counts.iter().sum();
+    let width = statistics.sums.len() / statistics.counts.len().max(1);
+    let column = |at: usize| statistics.sums.iter().skip(at).step_by(width.max(1));
+    let mean = |at: usize| column(at).sum::<f64>() / total.max(f64::MIN_POSITIVE);
+    (0..width).map(|at| f64::from(mean(at) as f32)).collect()
+}
+
+/// Makes a classifier small whose scores are small differences of large numbers: rounding errors are in proportion to
+/// these.
+///
+/// What the rows of all classes have in common moves all scores alike, and no probability. The scores of the mean
+/// features, if given, go into the offsets, so that the rows need only be multiplied by what is left of features.
+fn centre(rows: &mut [f64], offsets: &mut [f64], mean: Option<&[f64]>) {
+    let n_rows = offsets.len().max(1);
+    let width = rows.len() / n_rows;
+    for column in 0..width {
+        let common = rows.iter().skip(column).step_by(width).sum::<f64>() / n_rows as f64;
+        let column = rows.iter_mut().skip(column).step_by(width);
+        column.for_each(|value| *value -= common);
+    }
+    for (offset, row) in offsets.iter_mut().zip(rows.chunks_exact(width.max(1))) {
+        let mean = mean.unwrap_or_default();
+        *offset += row.iter().zip(mean).map(|(a, m)| a * m).sum::<f64>();
+    }
+    let possible = |offset: &&mut f64| **offset > LEAST_OFFSET / 2.0;
+    let largest = offsets.iter().copied().fold(LEAST_OFFSET, f64::max);
+    let moved = offsets.iter_mut().filter(possible);
+    moved.for_each(|offset| *offset -= largest);
 }
 
 /// Returns the gate's lambda for each sample, `[batch, 1]`.

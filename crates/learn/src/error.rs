@@ -107,6 +107,9 @@ pub enum LearnError {
     /// What a node remembered is not as this version writes it.
     #[error("the memory in the state cannot be read: {0}")]
     Memory(#[source] serde_json::Error),
+    /// The model cannot be written as a graph.
+    #[error("the model cannot be written in the format of ONNX: {0}")]
+    Graph(#[from] fednode_onnx::GraphError),
     /// Parameters cannot be put into a set.
     #[error(transparent)]
     Params(#[from] ParamsError),

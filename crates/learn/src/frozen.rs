@@ -152,6 +152,7 @@ mod tests {
     use fednode_core::spec::TrainingSpec;
     use fednode_core::{Augmentation, FederationSpec, Round};
     use fednode_data::Pixels;
+    use fednode_onnx::{Graph, Value};
 
     use super::*;
     use crate::algorithm::testing::numbers;
@@ -189,6 +190,9 @@ mod tests {
             }
             fn forward(&self, inputs: Tensor<2>) -> Output {
                 self.0.forward(inputs)
+            }
+            fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+                self.0.emit(graph, inputs)
             }
         };
     }

@@ -12,6 +12,7 @@
 
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Int, Tensor, TensorData};
+use fednode_onnx::{Graph, Reduction, Value};
 
 use crate::weights;
 
@@ -59,6 +60,41 @@ pub fn top1(
         probabilities,
         chosen,
     }
+}
+
+/// Writes into a graph what [`top1`] computes, logits alone. All experts run on every sample there, and each sample takes
+/// the output of its own.
+pub(crate) fn emit_top1(
+    graph: &mut Graph,
+    scores: Value,
+    n_experts: usize,
+    run: impl Fn(&mut Graph, usize) -> Value,
+) -> Value {
+    let probabilities = graph.softmax(scores);
+    let chosen = graph.arg_max(probabilities);
+    let mut output = run(graph, 0);
+    for expert in 1..n_experts {
+        let number = graph.ints("expert", vec![expert as i64], &[1]);
+        let is_chosen = graph.equal(chosen, number);
+        let own = run(graph, expert);
+        output = graph.choose(is_chosen, own, output);
+    }
+    // The chosen expert is that of the largest probability.
+    let probability = graph.reduce(Reduction::Largest, probabilities, 1);
+    graph.mul(output, probability)
+}
+
+/// Writes into a graph the sum of outputs, each `[N, D]` or one row for all, weighted by the columns of `shares`.
+pub(crate) fn emit_mix(graph: &mut Graph, shares: Value, outputs: &[Value]) -> Value {
+    let weigh = |graph: &mut Graph, at: usize| {
+        let share = graph.narrow(shares, 1, at, 1);
+        graph.mul(outputs[at], share)
+    };
+    let first = weigh(graph, 0);
+    (1..outputs.len()).fold(first, |sum, at| {
+        let weighted = weigh(graph, at);
+        graph.add(sum, weighted)
+    })
 }
 
 /// Returns the load-balancing loss of Switch Transformers: `K * sum_j f_j * mean(G_j)`, with `f_j` the share of the

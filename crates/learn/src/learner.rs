@@ -30,6 +30,8 @@ use self::preparing::Preparation;
 
 mod agreeing;
 mod ahead;
+mod columns;
+mod exporting;
 mod initial;
 mod parts;
 mod peers;
@@ -65,6 +67,8 @@ pub struct Learner {
     training: TrainingSpec,
     model: Architecture,
     fingerprints: Fingerprints,
+    /// Whether its samples are features that a backbone made of images.
+    is_behind_backbone: bool,
     rounds: u32,
     /// What each round is.
     schedule: fednode_core::Schedule,
@@ -125,6 +129,7 @@ impl Learner {
             training: spec.training.clone(),
             model,
             fingerprints: spec.fingerprints.clone(),
+            is_behind_backbone: spec.model.backbone.is_some(),
             rounds: spec.rounds,
             schedule: fednode_core::Schedule::of(spec),
             seed: spec.seed,

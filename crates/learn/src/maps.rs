@@ -15,6 +15,7 @@ use burn::tensor::ops::AvgPoolOptions;
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::ConfigError;
 use fednode_core::spec::Architecture;
+use fednode_onnx::{Graph, Value};
 
 use crate::model::{Conv, Net, leaf};
 use crate::random::{Purpose, nearly_normal, stream};
@@ -37,13 +38,32 @@ pub(crate) fn condensed(net: &Net, features: Tensor<2>) -> Tensor<2> {
     let Some([maps, height, width]) = net.maps() else {
         return features;
     };
-    let left = |side: &usize| maps * (height / side) * (width / side);
-    let side = (1..=height.min(width))
-        .find(|side| left(side) <= MOST)
-        .unwrap_or(1);
+    let side = side([maps, height, width]);
     let n_samples = features.dims()[0];
     let images = features.reshape([n_samples, maps, height, width]);
-    avg_pool2d(images, AvgPoolOptions::new([side, side])).reshape([n_samples, left(&side)])
+    let n_left = left([maps, height, width], side);
+    avg_pool2d(images, AvgPoolOptions::new([side, side])).reshape([n_samples, n_left])
+}
+
+/// Writes into a graph what [`condensed`] computes.
+pub(crate) fn emit_condensed(net: &Net, graph: &mut Graph, features: Value) -> Value {
+    let Some(maps) = net.maps() else {
+        return features;
+    };
+    let images = graph.reshape(features, &maps);
+    let means = graph.average_pool(images, side(maps));
+    graph.flat(means)
+}
+
+/// Returns the smallest side of squares that leave few enough numbers.
+fn side(maps: [usize; 3]) -> usize {
+    let mut sides = 1..=maps[1].min(maps[2]);
+    sides.find(|side| left(maps, *side) <= MOST).unwrap_or(1)
+}
+
+/// Returns how many numbers squares of a side leave.
+const fn left([maps, height, width]: [usize; 3], side: usize) -> usize {
+    maps * (height / side) * (width / side)
 }
 
 /// Tells whether a model's inputs are images that are large enough.
@@ -103,6 +123,12 @@ impl RandomMaps {
     /// Returns the features of a batch, `[batch, features]`.
     pub(crate) fn features(&self, inputs: Tensor<2>) -> Tensor<2> {
         condensed(&self.net, self.net.forward(&self.weights, inputs))
+    }
+
+    /// Writes into a graph what [`Self::features`] computes.
+    pub(crate) fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        let maps = self.net.emit(&self.weights, graph, inputs);
+        emit_condensed(&self.net, graph, maps)
     }
 }
 

@@ -102,6 +102,7 @@ impl From<LearnError> for WorkError {
             | LearnError::NoSuchPart(_)
             | LearnError::NothingInitial { .. }
             | LearnError::Memory(_)
+            | LearnError::Graph(_)
             | LearnError::Params(_) => Self::Misfit(text),
         }
     }

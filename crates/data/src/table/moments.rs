@@ -48,6 +48,11 @@ impl Unit {
         }
     }
 
+    /// Tells whether places are those of logarithms.
+    pub(super) const fn is_logarithmic(&self) -> bool {
+        self.is_log
+    }
+
     /// Returns where a value lies in the range, from -1 to 1.
     pub(super) fn place(&self, value: f32) -> f64 {
         let value = f64::from(value);

@@ -57,6 +57,45 @@ enum Step {
     Level { places: Vec<usize>, filled: usize },
 }
 
+/// What is done to a column, for whoever does it elsewhere: the same as [`Treatment::apply`], step by step.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Described {
+    /// How the column's features are made.
+    pub made: Made,
+    /// Whether another feature follows, which is 1 where there is a gap.
+    pub marks_gaps: bool,
+}
+
+/// How features are made of a column's value.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Made {
+    /// `(x - centre) · factor`, cut at the bounds; one feature.
+    Scaled {
+        /// Whether x is not the value but `sign(value) · ln(1 + |value|)`.
+        of_logarithm: bool,
+        /// What becomes 0.
+        centre: f64,
+        /// How much a step of one is.
+        factor: f64,
+        /// The least and the largest feature.
+        bounds: [f64; 2],
+        /// The feature of a gap.
+        filled: f32,
+    },
+    /// The value; one feature.
+    AsItIs {
+        /// The feature of a gap.
+        filled: f32,
+    },
+    /// 1 at the place of the value's level and 0 elsewhere; as many features as places.
+    Levels {
+        /// The place of every level; values beyond the last count as the last.
+        places: Vec<usize>,
+        /// The place of a gap.
+        filled: usize,
+    },
+}
+
 /// How rows become features: the same on all nodes that have the same moments.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Treatment {
@@ -85,6 +124,15 @@ impl Treatment {
     /// Returns how many features a row has.
     pub fn width(&self) -> usize {
         self.width
+    }
+
+    /// Describes what is done to every column.
+    pub fn describe(&self) -> Vec<Described> {
+        let one = |(step, marks_gaps): &(Step, bool)| Described {
+            made: step.describe(),
+            marks_gaps: *marks_gaps,
+        };
+        self.steps.iter().map(one).collect()
     }
 
     /// Makes features of rows, row after row.
@@ -168,6 +216,40 @@ impl Step {
         Self::Level {
             places: (0..others).map(kept).chain([others]).collect(),
             filled: kept(commonest.unwrap_or(others)),
+        }
+    }
+
+    fn describe(&self) -> Made {
+        match self {
+            Self::Number {
+                unit,
+                centre,
+                factor,
+                filled,
+                is_plain: false,
+            } => {
+                let bound = |place: f64| (place - centre) * factor;
+                let places = [-1.0, 1.0].map(|side| side * super::moments::FARTHEST);
+                Made::Scaled {
+                    of_logarithm: unit.is_logarithmic(),
+                    centre: unit.value(*centre),
+                    // A constant column has no factor, and perhaps no range.
+                    factor: if *factor > 0.0 {
+                        factor / (unit.value(1.0) - unit.value(0.0))
+                    } else {
+                        0.0
+                    },
+                    bounds: places.map(|place| bound(place).clamp(-FARTHEST, FARTHEST)),
+                    filled: *filled,
+                }
+            }
+            Self::Number { filled, .. } | Self::Truth { filled } => {
+                Made::AsItIs { filled: *filled }
+            }
+            Self::Level { places, filled } => Made::Levels {
+                places: places.clone(),
+                filled: *filled,
+            },
         }
     }
 

@@ -8,6 +8,7 @@
 //! same way before any mean came in.
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Value};
 
 use super::Setup;
 use super::part::{Part, Role};
@@ -94,6 +95,18 @@ impl Known {
         let is_known = affine(targets.clone(), self.classes.clone(), None);
         let means = affine(targets, self.means.clone(), None);
         super::distances::mean_square((vectors - means) * is_known)
+    }
+
+    /// Writes into a graph what [`Self::nearest`] returns.
+    pub(super) fn emit_nearest(&self, graph: &mut Graph, vectors: Value) -> Value {
+        let [classes, width] = self.means.dims();
+        let doubled = self.means.clone().transpose().mul_scalar(2.0);
+        let squares = (self.means.clone() * self.means.clone()).sum_dim(1);
+        let unknown = self.classes.clone().mul_scalar(-1.0).add_scalar(1.0);
+        let offsets = unknown.mul_scalar(IMPOSSIBLE) - squares;
+        let doubled = graph.floats("means", weights::values(&doubled), &[width, classes]);
+        let offsets = graph.floats("squares", weights::values(&offsets), &[classes]);
+        graph.affine(vectors, doubled, Some(offsets))
     }
 
     /// Returns logits of which the largest is the class with the nearest mean: the negative squared distances, less what

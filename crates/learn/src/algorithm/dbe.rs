@@ -16,12 +16,14 @@
 use burn::tensor::Tensor;
 
 use fednode_core::Exchange;
+use fednode_onnx::{Graph, Value};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
+use super::module::emit_alone;
 use super::part::{Part, Role, plain};
 use super::{
-    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
-    Stage, Step, StepContext, averaged,
+    Algorithm, Extractor, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext,
+    Row, Setup, Stage, Step, StepContext, averaged,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -205,12 +207,8 @@ impl Algorithm for Dbe {
         }
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(
-            self.parts[BASE]
-                .net
-                .forward(&self.parts[BASE].weights, inputs),
-        )
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[BASE]))
     }
 
     fn modular(&self) -> Option<&dyn Modular> {
@@ -224,6 +222,10 @@ impl Algorithm for Dbe {
             chosen: None,
             n_experts: 0,
         }
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        emit_alone(self, graph, inputs)
     }
 }
 
@@ -258,6 +260,26 @@ impl Modular for Dbe {
         self.parts[HEAD]
             .net
             .forward(&self.parts[HEAD].weights, features + mixed)
+    }
+
+    fn emit_open(&self, graph: &mut Graph, inputs: Value) -> Opened<Value> {
+        let features = self.parts[BASE].emit(graph, inputs);
+        Opened {
+            side: Some(features),
+            ..Opened::at(features)
+        }
+    }
+
+    fn emit_module(&self, weights: &[Weights], graph: &mut Graph, _input: Value) -> Value {
+        let bias = weights::values(&weights[0].tensor(0));
+        let width = bias.len();
+        graph.floats("personal_bias", bias, &[1, width])
+    }
+
+    fn emit_close(&self, graph: &mut Graph, side: Option<Value>, mixed: Value) -> Value {
+        let features = side.expect("what `emit_open` put there");
+        let moved = graph.add(features, mixed);
+        self.parts[HEAD].emit(graph, moved)
     }
 }
 

@@ -16,12 +16,14 @@
 //! cross-entropy of the own model alone.
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Value};
 
 use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role};
 use super::whole::{self, BASE, HEAD};
 use super::{
-    Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext, averaged,
+    Algorithm, Extractor, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext,
+    averaged,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -145,12 +147,16 @@ impl Algorithm for Ditto {
         }
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(whole::features(&self.parts, inputs))
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[BASE]))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         whole::forward(&self.parts[OWN..], inputs)
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        whole::emit(&self.parts[OWN..], graph, inputs)
     }
 }
 

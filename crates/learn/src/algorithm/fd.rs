@@ -14,6 +14,7 @@
 
 use burn::tensor::Tensor;
 use fednode_core::{Averaging, Exchange, Rule, Weighting};
+use fednode_onnx::{Graph, Value};
 
 use super::class_means::{self, Gathered, Known};
 use super::hyper::{Hyper, Kind};
@@ -139,6 +140,10 @@ impl Algorithm for Fd {
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         whole::forward(&self.parts, inputs)
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        whole::emit(&self.parts, graph, inputs)
     }
 }
 

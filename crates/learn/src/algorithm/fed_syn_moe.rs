@@ -11,12 +11,15 @@
 //! first. Base and head are averaged by samples, as in the algorithms around it; own head and gate stay.
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Value};
 
 use super::hyper::AGGREGATION;
 use super::part::{Part, Role, plain};
-use super::pfl_moe::{gate, mixed};
+use super::pfl_moe::{emit_mixed, gate, mixed};
 use super::whole::output;
-use super::{Algorithm, Optimizers, Output, Row, Setup, Stage, Step, StepContext, averaged};
+use super::{
+    Algorithm, Extractor, Optimizers, Output, Row, Setup, Stage, Step, StepContext, averaged,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut};
@@ -93,16 +96,19 @@ impl Algorithm for FedSynMoe {
         }
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(
-            self.parts[BASE]
-                .net
-                .forward(&self.parts[BASE].weights, inputs),
-        )
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[BASE]))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         output(self.run(&plain(&self.parts), inputs))
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        let features = self.parts[BASE].emit(graph, inputs);
+        let [score, common, own] =
+            [GATE, HEAD, OWN].map(|part| self.parts[part].emit(graph, features));
+        emit_mixed(graph, score, common, own)
     }
 }
 

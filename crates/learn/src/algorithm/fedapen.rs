@@ -17,6 +17,7 @@
 
 use burn::tensor::Tensor;
 use fednode_core::{Averaging, Exchange, Weighting};
+use fednode_onnx::{Graph, Value};
 
 use super::companion::{self, SMALL_MODEL};
 use super::distances::divergence;
@@ -24,15 +25,15 @@ use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role, plain};
 use super::whole::{self, BASE, HEAD, output};
 use super::{
-    Algorithm, Fraction, Optimizers, Output, RoundContext, Row, Selection, Setup, Stage, Step,
-    StepContext,
+    Algorithm, Extractor, Fraction, Optimizers, Output, RoundContext, Row, Selection, Setup, Stage,
+    Step, StepContext,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{Initial, Net};
 use crate::optimizer::StepRule;
 use crate::train::cross_entropy;
-use crate::weights::Weights;
+use crate::weights::{self, Weights};
 
 pub(super) const ROW: Row = Row {
     name: "fedapen",
@@ -194,8 +195,8 @@ impl Algorithm for FedApen {
         }
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(whole::features(&self.parts[SMALL..], inputs))
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[SMALL + BASE]))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
@@ -205,6 +206,16 @@ impl Algorithm for FedApen {
             &shared,
             self.parts[WEIGHT].weights.tensor(0),
         ))
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        let own = whole::emit(&self.parts, graph, inputs);
+        let shared = whole::emit(&self.parts[SMALL..], graph, inputs);
+        let weight = weights::values(&self.parts[WEIGHT].weights.tensor(0));
+        let weight = graph.floats("ensemble_weight", weight, &[1]);
+        let difference = graph.sub(own, shared);
+        let step = graph.mul(difference, weight);
+        graph.add(shared, step)
     }
 }
 

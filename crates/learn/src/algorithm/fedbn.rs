@@ -8,11 +8,13 @@
 //! is the same there.
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Value};
 
 use super::hyper::AGGREGATION;
 use super::part::{Part, Role};
 use super::{
-    Algorithm, Gradients, Optimizers, Output, Row, Setup, Stage, Step, StepContext, averaged,
+    Algorithm, Extractor, Gradients, Optimizers, Output, Row, Setup, Stage, Step, StepContext,
+    averaged,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -107,13 +109,11 @@ impl Algorithm for FedBn {
     }
 
     /// Nodes have an extractor in common only where nothing is normalised.
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+    fn extractor(&self) -> Option<Extractor<'_>> {
         if !self.parts[OWN].net.parameters().is_empty() {
             return None;
         }
-        // The base is the front of the whole, and so are its weights of the whole's.
-        let (base, _) = self.net.split(Cut::Head);
-        Some(base.forward(&self.whole(), inputs))
+        Some(Extractor::front(self.net.split(Cut::Head).0, &self.whole()))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
@@ -122,6 +122,10 @@ impl Algorithm for FedBn {
             chosen: None,
             n_experts: 0,
         }
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        self.net.emit(&self.whole(), graph, inputs)
     }
 }
 

@@ -18,19 +18,21 @@
 
 use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, TensorData};
+use fednode_onnx::{Graph, Value};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
+use super::module::emit_alone;
 use super::part::{Part, Role, plain};
 use super::{
-    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
-    Stage, Step, StepContext, averaged,
+    Algorithm, Extractor, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext,
+    Row, Setup, Stage, Step, StepContext, averaged,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Activation, Cut, Initial, LayerNorm, Linear, Net, affine, leaf};
 use crate::random::Draws;
 use crate::train::cross_entropy;
-use crate::weights::Weights;
+use crate::weights::{self, Weights};
 
 pub(super) const ROW: Row = Row {
     name: "fedcp",
@@ -264,12 +266,8 @@ impl Algorithm for FedCp {
         self.parts[GLOBAL].weights = Weights::new(blend);
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(
-            self.parts[BASE]
-                .net
-                .forward(&self.parts[BASE].weights, inputs),
-        )
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[BASE]))
     }
 
     fn modular(&self) -> Option<&dyn Modular> {
@@ -283,6 +281,10 @@ impl Algorithm for FedCp {
             chosen: None,
             n_experts: 0,
         }
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        emit_alone(self, graph, inputs)
     }
 }
 
@@ -314,6 +316,33 @@ impl Modular for FedCp {
 
     fn close(&self, side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
         mixed + side.expect("what `open` put there")
+    }
+
+    fn emit_open(&self, graph: &mut Graph, inputs: Value) -> Opened<Value> {
+        let features = self.parts[BASE].emit(graph, inputs);
+        let context = unit(self.parts[CONTEXT].weights.tensor(0));
+        let width = context.dims()[0];
+        let context = graph.floats("context", weights::values(&context), &[width]);
+        let conditioned = graph.mul(features, context);
+        let scores = self.parts[POLICY].emit(graph, conditioned);
+        let halves = [0, width].map(|start| graph.narrow(scores, 1, start, width));
+        let difference = graph.sub(halves[0], halves[1]);
+        let personal = graph.sigmoid(difference);
+        let own = graph.mul(features, personal);
+        let rest = graph.sub(features, own);
+        Opened {
+            side: Some(self.parts[GLOBAL].emit(graph, rest)),
+            ..Opened::at(own)
+        }
+    }
+
+    fn emit_module(&self, weights: &[Weights], graph: &mut Graph, input: Value) -> Value {
+        self.parts[PERSONAL].net.emit(&weights[0], graph, input)
+    }
+
+    fn emit_close(&self, graph: &mut Graph, side: Option<Value>, mixed: Value) -> Value {
+        let global = side.expect("what `emit_open` put there");
+        graph.add(mixed, global)
     }
 }
 

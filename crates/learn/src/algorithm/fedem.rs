@@ -22,6 +22,7 @@
 
 use burn::tensor::activation::{log_softmax, softmax};
 use burn::tensor::{Tensor, TensorData};
+use fednode_onnx::{Graph, Value};
 
 use super::common_experts::{Tally, array};
 use super::hyper::{AGGREGATION, Hyper, Kind};
@@ -32,7 +33,7 @@ use super::{
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::gate::argmax;
+use crate::gate::{argmax, emit_mix};
 use crate::model::{self, Initial, Net};
 use crate::weights::{self, Weights};
 
@@ -258,6 +259,20 @@ impl Algorithm for FedEm {
             .reduce(|sum, more| sum + more)
             .expect("there is at least one component");
         whole::output(mixed.add_scalar(SMALLEST).log())
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        let pi = self.pi();
+        let pi = graph.floats("component_weights", pi.clone(), &[1, pi.len()]);
+        let components = &self.parts[..self.n_components()];
+        let emit = |part: &Part| {
+            let logits = part.emit(graph, inputs);
+            graph.softmax(logits)
+        };
+        let probabilities: Vec<Value> = components.iter().map(emit).collect();
+        let mixed = emit_mix(graph, pi, &probabilities);
+        let safe = graph.add_number(mixed, SMALLEST.into());
+        graph.log(safe)
     }
 }
 

@@ -20,6 +20,7 @@
 
 use burn::tensor::Tensor;
 use fednode_core::{Exchange, ExpertExchange, Matching, Slot};
+use fednode_onnx::{Graph, Value};
 
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role};
@@ -208,6 +209,10 @@ impl Algorithm for FedFomo {
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         self.run(&self.parts[MODEL].weights, inputs)
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        self.parts[MODEL].emit(graph, inputs)
     }
 }
 

@@ -21,11 +21,14 @@
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::{Averaging, Exchange, Weighting};
 use fednode_mix::names;
+use fednode_onnx::{Graph, Value};
 
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
+use super::{
+    Algorithm, Extractor, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::one_hot;
@@ -216,12 +219,16 @@ impl Algorithm for FedGen {
         self.parts[SHARES].weights = Weights::new(vec![Tensor::from_data(shares, &device)]);
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(whole::features(&self.parts, inputs))
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[BASE]))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         whole::forward(&self.parts, inputs)
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        whole::emit(&self.parts, graph, inputs)
     }
 }
 

@@ -12,8 +12,10 @@
 use burn::tensor::Tensor;
 use fednode_core::{Averaging, Exchange, Weighting};
 use fednode_mix::names;
+use fednode_onnx::{Graph, Value};
 
 use super::hyper::{Hyper, Kind};
+use super::module::emit_alone;
 use super::part::{Part, Role, plain};
 use super::{
     Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
@@ -191,6 +193,10 @@ impl Algorithm for FedGh {
             n_experts: 0,
         }
     }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        emit_alone(self, graph, inputs)
+    }
 }
 
 /// The base is the module.
@@ -219,5 +225,21 @@ impl Modular for FedGh {
         self.parts[HEAD]
             .net
             .forward(&self.parts[HEAD].weights, mixed)
+    }
+
+    fn emit_open(&self, graph: &mut Graph, inputs: Value) -> Opened<Value> {
+        let base = &self.parts[BASE];
+        Opened {
+            gate_input: base.net.emit_gate_input(&base.weights, graph, inputs),
+            ..Opened::at(inputs)
+        }
+    }
+
+    fn emit_module(&self, weights: &[Weights], graph: &mut Graph, input: Value) -> Value {
+        self.parts[BASE].net.emit(&weights[0], graph, input)
+    }
+
+    fn emit_close(&self, graph: &mut Graph, _side: Option<Value>, mixed: Value) -> Value {
+        self.parts[HEAD].emit(graph, mixed)
     }
 }

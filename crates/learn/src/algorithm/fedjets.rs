@@ -30,6 +30,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
 use fednode_core::ConfigError;
+use fednode_onnx::{Graph, Value};
 
 use super::common_experts::{self, Tally, array};
 use super::fedmix::SELECTED;
@@ -39,7 +40,7 @@ use super::whole::{self, BASE, HEAD};
 use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::gate::{self, Gated, one_hot};
+use crate::gate::{self, Gated, emit_top1, one_hot};
 use crate::model::{Activation, Linear, Net, leaf};
 use crate::train::cross_entropy;
 use crate::weights::{self, Weights};
@@ -363,6 +364,17 @@ impl Algorithm for FedJets {
             chosen: Some(gated.chosen),
             n_experts: self.n_experts(),
         }
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        if self.trained == Phase::Common {
+            return whole::emit(&self.parts, graph, inputs);
+        }
+        let features = self.parts[BASE].emit(graph, inputs);
+        let scores = self.parts[GATE].emit(graph, features);
+        emit_top1(graph, scores, self.n_experts(), |graph, expert| {
+            self.parts[EXPERTS + expert].emit(graph, inputs)
+        })
     }
 }
 

@@ -16,13 +16,14 @@
 
 use burn::tensor::Tensor;
 use fednode_core::{Averaging, Exchange, Weighting};
+use fednode_onnx::{Graph, Value};
 
 use super::companion::{self, SMALL_MODEL};
 use super::distances::{divergence, mean_square};
 use super::hyper::AGGREGATION;
 use super::part::{Part, Role};
-use super::whole;
-use super::{Algorithm, Optimizers, Output, Row, Setup, Stage, Step, StepContext};
+use super::whole::{self, BASE};
+use super::{Algorithm, Extractor, Optimizers, Output, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{Activation, Linear, Net, leaf};
@@ -123,12 +124,16 @@ impl Algorithm for FedKd {
         }
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(whole::features(&self.parts[SMALL..], inputs))
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[SMALL + BASE]))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         whole::forward(&self.parts, inputs)
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        whole::emit(&self.parts, graph, inputs)
     }
 }
 

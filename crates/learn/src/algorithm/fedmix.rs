@@ -28,6 +28,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::{log_softmax, softmax};
 use fednode_core::ParamSet;
+use fednode_onnx::{Graph, Value};
 
 use super::common_experts::{self, Tally};
 use super::hyper::{Hyper, Kind};
@@ -35,7 +36,7 @@ use super::part::{Part, Role, plain};
 use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::gate::argmax;
+use crate::gate::{argmax, emit_mix};
 use crate::memory::Memory;
 use crate::model::{self, Activation, Linear, Net, leaf};
 use crate::weights::{self, Weights};
@@ -245,6 +246,20 @@ impl Algorithm for FedMix {
             chosen: Some(best.into_iter().map(|at| selection[at]).collect()),
             n_experts: self.n_experts(),
         }
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        let scores = self.parts[GATE].emit(graph, inputs);
+        let scores = graph.columns(scores, &self.selection);
+        let shares = graph.softmax(scores);
+        let emit = |expert: &usize| {
+            let logits = self.parts[EXPERTS + expert].emit(graph, inputs);
+            graph.softmax(logits)
+        };
+        let probabilities: Vec<Value> = self.selection.iter().map(emit).collect();
+        let mixed = emit_mix(graph, shares, &probabilities);
+        let safe = graph.add_number(mixed, SMALLEST);
+        graph.log(safe)
     }
 
     fn memory(&self) -> Option<Memory> {

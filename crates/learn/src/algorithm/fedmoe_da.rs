@@ -30,18 +30,19 @@ use burn::tensor::Tensor;
 use fednode_core::{
     Averaging, ConfigError, Exchange, ExpertExchange, FederationSpec, Matching, Slot, Weighting,
 };
+use fednode_onnx::{Graph, Value};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile, Values};
+use super::module::emit_alone;
 use super::part::{Part, Role};
 use super::{
-    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, Row, Setup, Stage, Step,
-    StepContext,
+    Algorithm, Extractor, Modular, Module, ModuleKind, Opened, Optimizers, Output, Row, Setup,
+    Stage, Step, StepContext,
 };
 use crate::agreement::{self, MATCHING as AGREEMENT};
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::gate::{self, Gated};
-use crate::maps::condensed;
+use crate::gate::{self, Gated, emit_top1};
 use crate::model::{self, Activation, Cut, Linear, Net, leaf};
 use crate::train::cross_entropy;
 use crate::weights::Weights;
@@ -420,14 +421,9 @@ impl Algorithm for FedMoeDa {
         }
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+    fn extractor(&self) -> Option<Extractor<'_>> {
         let embedding = &self.parts[EMBEDDING];
-        (embedding.role == Role::Shared).then(|| {
-            condensed(
-                &embedding.net,
-                embedding.net.forward(&embedding.weights, inputs),
-            )
-        })
+        (embedding.role == Role::Shared).then(|| Extractor::condensed(embedding))
     }
 
     fn modular(&self) -> Option<&dyn Modular> {
@@ -442,6 +438,10 @@ impl Algorithm for FedMoeDa {
             chosen: Some(gated.chosen),
             n_experts: self.n_experts,
         }
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        emit_alone(self, graph, inputs)
     }
 }
 
@@ -468,6 +468,31 @@ impl Modular for FedMoeDa {
     }
 
     fn close(&self, _side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
+        mixed
+    }
+
+    fn emit_open(&self, graph: &mut Graph, inputs: Value) -> Opened<Value> {
+        Opened::at(self.parts[EMBEDDING].emit(graph, inputs))
+    }
+
+    fn emit_module(&self, weights: &[Weights], graph: &mut Graph, input: Value) -> Value {
+        let net = |graph: &mut Graph, part: usize, features| {
+            let weights = &weights[part - GATE];
+            self.parts[part].net.emit(weights, graph, features)
+        };
+        let scores = net(graph, GATE, input);
+        let has_heads = self.parts.len() > EXPERTS + self.n_experts;
+        emit_top1(graph, scores, self.n_experts, |graph, expert| {
+            let outputs = net(graph, EXPERTS + expert, input);
+            if has_heads {
+                net(graph, EXPERTS + self.n_experts + expert, outputs)
+            } else {
+                outputs
+            }
+        })
+    }
+
+    fn emit_close(&self, _graph: &mut Graph, _side: Option<Value>, mixed: Value) -> Value {
         mixed
     }
 }

@@ -26,14 +26,16 @@
 
 use burn::tensor::Tensor;
 use fednode_core::{Averaging, Exchange, ExpertExchange, Matching, Rule, Slot, Weighting};
+use fednode_onnx::{Graph, Value};
 
 use super::class_means::{self, Gathered, Known};
 use super::hyper::{Hyper, Kind};
+use super::module::emit_alone;
 use super::part::{Part, Role, plain};
 use super::whole::{self, BASE, HEAD};
 use super::{
-    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
-    Stage, Step, StepContext,
+    Algorithm, Extractor, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext,
+    Row, Setup, Stage, Step, StepContext,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -242,8 +244,8 @@ impl Algorithm for FedPac {
         }
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(whole::features(&self.parts, inputs))
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[BASE]))
     }
 
     fn modular(&self) -> Option<&dyn Modular> {
@@ -252,6 +254,10 @@ impl Algorithm for FedPac {
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         whole::forward(&self.parts, inputs)
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        emit_alone(self, graph, inputs)
     }
 }
 
@@ -274,6 +280,18 @@ impl Modular for FedPac {
     }
 
     fn close(&self, _side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
+        mixed
+    }
+
+    fn emit_open(&self, graph: &mut Graph, inputs: Value) -> Opened<Value> {
+        Opened::at(self.parts[BASE].emit(graph, inputs))
+    }
+
+    fn emit_module(&self, weights: &[Weights], graph: &mut Graph, input: Value) -> Value {
+        self.parts[HEAD].net.emit(&weights[0], graph, input)
+    }
+
+    fn emit_close(&self, _graph: &mut Graph, _side: Option<Value>, mixed: Value) -> Value {
         mixed
     }
 }

@@ -18,6 +18,7 @@
 
 use burn::tensor::Tensor;
 use fednode_core::{Averaging, Exchange, Rule, Weighting};
+use fednode_onnx::{Graph, Value};
 
 use super::class_means::{self, Gathered, Known};
 use super::hyper::{Hyper, Kind};
@@ -158,6 +159,20 @@ impl Algorithm for FedProto {
         match known {
             Some(known) => whole::output(known.nearest(whole::features(&self.parts, inputs))),
             None => whole::forward(&self.parts, inputs),
+        }
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        let known = self
+            .by_prototype
+            .then(|| Known::of(&self.parts[PROTOTYPES].weights))
+            .flatten();
+        match known {
+            Some(known) => {
+                let features = self.parts[BASE].emit(graph, inputs);
+                known.emit_nearest(graph, features)
+            }
+            None => whole::emit(&self.parts, graph, inputs),
         }
     }
 }

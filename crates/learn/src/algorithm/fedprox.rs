@@ -11,12 +11,13 @@
 //! alone. w_t is the model that the node begins the round with: the average, or its own if none came in.
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Value};
 
 use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role};
 use super::{
-    Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext, averaged,
-    whole,
+    Algorithm, Extractor, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext,
+    averaged, whole,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -91,12 +92,16 @@ impl Algorithm for FedProx {
         }
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(whole::features(&self.parts, inputs))
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[whole::BASE]))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         whole::forward(&self.parts, inputs)
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        whole::emit(&self.parts, graph, inputs)
     }
 }
 

@@ -12,12 +12,14 @@
 //! balanced softmax; PFLlib counts classes in incomplete epochs and so gets infinite losses.
 
 use burn::tensor::{Device, Tensor, TensorData};
+use fednode_onnx::{Graph, Value};
 
 use super::hyper::AGGREGATION;
+use super::module::emit_alone;
 use super::part::{Part, Role, plain};
 use super::{
-    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
-    Stage, Step, StepContext, averaged,
+    Algorithm, Extractor, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext,
+    Row, Setup, Stage, Step, StepContext, averaged,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -124,12 +126,8 @@ impl Algorithm for FedRod {
         }
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(
-            self.parts[BASE]
-                .net
-                .forward(&self.parts[BASE].weights, inputs),
-        )
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[BASE]))
     }
 
     fn modular(&self) -> Option<&dyn Modular> {
@@ -148,6 +146,10 @@ impl Algorithm for FedRod {
             chosen: None,
             n_experts: 0,
         }
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        emit_alone(self, graph, inputs)
     }
 }
 
@@ -175,6 +177,23 @@ impl Modular for FedRod {
 
     fn close(&self, side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
         side.expect("what `open` put there") + mixed
+    }
+
+    fn emit_open(&self, graph: &mut Graph, inputs: Value) -> Opened<Value> {
+        let features = self.parts[BASE].emit(graph, inputs);
+        Opened {
+            side: Some(self.parts[HEAD].emit(graph, features)),
+            ..Opened::at(features)
+        }
+    }
+
+    fn emit_module(&self, weights: &[Weights], graph: &mut Graph, input: Value) -> Value {
+        self.parts[PERSONAL].net.emit(&weights[0], graph, input)
+    }
+
+    fn emit_close(&self, graph: &mut Graph, side: Option<Value>, mixed: Value) -> Value {
+        let generic = side.expect("what `emit_open` put there");
+        graph.add(generic, mixed)
     }
 }
 

@@ -13,13 +13,14 @@
 
 use burn::tensor::Tensor;
 use fednode_core::{Averaging, Exchange, Weighting};
+use fednode_onnx::{Graph, Value};
 
 use super::companion::{self, SMALL_MODEL};
 use super::distances::divergence;
 use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role};
-use super::whole;
-use super::{Algorithm, Optimizers, Output, Row, Setup, Stage, Step, StepContext};
+use super::whole::{self, BASE};
+use super::{Algorithm, Extractor, Optimizers, Output, Row, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::train::cross_entropy;
@@ -111,12 +112,16 @@ impl Algorithm for Fml {
         }
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(whole::features(&self.parts[SMALL..], inputs))
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[SMALL + BASE]))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         whole::forward(&self.parts, inputs)
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        whole::emit(&self.parts, graph, inputs)
     }
 }
 

@@ -18,18 +18,20 @@
 //! and variance of the reference's N(0, 1).
 
 use burn::tensor::{Device, Tensor, TensorData};
+use fednode_onnx::{Graph, Value};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
+use super::module::emit_alone;
 use super::part::{Part, Role, plain};
 use super::{
-    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
-    Stage, Step, StepContext, averaged,
+    Algorithm, Extractor, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext,
+    Row, Setup, Stage, Step, StepContext, averaged,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Activation, Cut, Initial, LayerNorm, Linear, Net, affine, leaf};
 use crate::train::cross_entropy;
-use crate::weights::Weights;
+use crate::weights::{self, Weights};
 
 pub(super) const ROW: Row = Row {
     name: "gpfl",
@@ -262,12 +264,8 @@ impl Algorithm for Gpfl {
             Weights::new(conditions(embeddings, self.shares.clone()).into());
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(
-            self.parts[BASE]
-                .net
-                .forward(&self.parts[BASE].weights, inputs),
-        )
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[BASE]))
     }
 
     fn modular(&self) -> Option<&dyn Modular> {
@@ -281,6 +279,10 @@ impl Algorithm for Gpfl {
             chosen: None,
             n_experts: 0,
         }
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        emit_alone(self, graph, inputs)
     }
 }
 
@@ -305,6 +307,30 @@ impl Modular for Gpfl {
     }
 
     fn close(&self, _side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2> {
+        mixed
+    }
+
+    fn emit_open(&self, graph: &mut Graph, inputs: Value) -> Opened<Value> {
+        let features = self.parts[BASE].emit(graph, inputs);
+        let condition: Tensor<2> = self.parts[CONDITIONS].weights.tensor(PERSONAL).unsqueeze();
+        // The same for every sample, so it is computed now.
+        let row = |graph: &mut Graph, part: usize, more: f64| {
+            let part = &self.parts[part];
+            let row = part.net.forward(&part.weights, condition.clone());
+            let row = row.add_scalar(more);
+            graph.floats("condition", weights::values(&row), &row.dims())
+        };
+        let (gamma, beta) = (row(graph, GAMMA, 1.0), row(graph, BETA, 0.0));
+        let scaled = graph.mul(features, gamma);
+        let moved = graph.add(scaled, beta);
+        Opened::at(graph.relu(moved))
+    }
+
+    fn emit_module(&self, weights: &[Weights], graph: &mut Graph, input: Value) -> Value {
+        self.parts[HEAD].net.emit(&weights[0], graph, input)
+    }
+
+    fn emit_close(&self, _graph: &mut Graph, _side: Option<Value>, mixed: Value) -> Value {
         mixed
     }
 }

@@ -4,11 +4,13 @@
 //! They differ in a [`Plan`] alone: which half is averaged, and which half learns in which pass.
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Value};
 
+use super::module::emit_alone;
 use super::part::{Part, Role, plain};
 use super::{
-    Algorithm, Modular, Module, ModuleKind, Opened, Output, RoundContext, Setup, Stage, Step,
-    StepContext,
+    Algorithm, Extractor, Modular, Module, ModuleKind, Opened, Output, RoundContext, Setup, Stage,
+    Step, StepContext,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -126,9 +128,9 @@ impl Algorithm for Halves {
         self.fine_tuning.iter().map(|pass| pass.epochs).collect()
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+    fn extractor(&self) -> Option<Extractor<'_>> {
         let base = &self.parts[BASE];
-        (base.role == Role::Shared).then(|| base.net.forward(&base.weights, inputs))
+        (base.role == Role::Shared).then(|| Extractor::of(base))
     }
 
     fn modular(&self) -> Option<&dyn Modular> {
@@ -141,6 +143,10 @@ impl Algorithm for Halves {
             chosen: None,
             n_experts: 0,
         }
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        emit_alone(self, graph, inputs)
     }
 }
 
@@ -183,6 +189,30 @@ impl Modular for Halves {
         match self.module().kind {
             ModuleKind::Head => mixed,
             _ => head.net.forward(&head.weights, mixed),
+        }
+    }
+
+    fn emit_open(&self, graph: &mut Graph, inputs: Value) -> Opened<Value> {
+        let base = &self.parts[BASE];
+        match self.module().kind {
+            ModuleKind::Head => Opened::at(base.emit(graph, inputs)),
+            _ => Opened {
+                gate_input: base.net.emit_gate_input(&base.weights, graph, inputs),
+                ..Opened::at(inputs)
+            },
+        }
+    }
+
+    fn emit_module(&self, weights: &[Weights], graph: &mut Graph, input: Value) -> Value {
+        self.parts[self.module().parts.start]
+            .net
+            .emit(&weights[0], graph, input)
+    }
+
+    fn emit_close(&self, graph: &mut Graph, _side: Option<Value>, mixed: Value) -> Value {
+        match self.module().kind {
+            ModuleKind::Head => mixed,
+            _ => self.parts[HEAD].emit(graph, mixed),
         }
     }
 }

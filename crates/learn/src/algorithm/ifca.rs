@@ -20,6 +20,7 @@
 
 use burn::tensor::Tensor;
 use fednode_core::ParamSet;
+use fednode_onnx::{Graph, Value};
 
 use super::common_experts::{self, array};
 use super::hyper::{Hyper, Kind};
@@ -172,6 +173,10 @@ impl Algorithm for Ifca {
             chosen: Some(vec![model; n_samples]),
             n_experts: self.n_models(),
         }
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        self.parts[self.serving()].emit(graph, inputs)
     }
 
     fn memory(&self) -> Option<Memory> {

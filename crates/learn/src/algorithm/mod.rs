@@ -24,6 +24,7 @@ mod context;
 mod dbe;
 mod distances;
 mod ditto;
+mod extractor;
 mod fd;
 mod fed_syn_moe;
 mod fedapen;
@@ -75,6 +76,7 @@ use fednode_core::spec::{Architecture, TrainingSpec};
 use fednode_core::{
     Averaging, ConfigError, Exchange, FederationSpec, Matching, ParamSet, Rule, Weighting,
 };
+use fednode_onnx::{Graph, Value};
 
 use crate::agreement;
 use crate::batch::Batch;
@@ -84,6 +86,7 @@ use crate::optimizer::{Method, StepRule};
 
 pub(crate) use context::differentiate;
 pub use context::{Differentiated, RoundContext, StepContext};
+pub use extractor::Extractor;
 pub use guide::{guide, weighting};
 pub use hyper::{Hyper, Kind, Profile, Values};
 pub use module::{Modular, Module, ModuleKind, Opened};
@@ -374,10 +377,14 @@ pub trait Algorithm: Send + Sync {
     /// exchange hands them over (matching `each`).
     fn judge(&mut self, _peers: &[Peer], _held_out: &HeldOut<'_>) {}
 
-    /// Returns what the extractor that all nodes share makes of a batch, `[batch, D]`, without training it; `None` where
-    /// nodes have no extractor in common.
-    fn features(&self, _inputs: Tensor<2>) -> Option<Tensor<2>> {
+    /// Returns the extractor that all nodes share; `None` where nodes have no extractor in common.
+    fn extractor(&self) -> Option<Extractor<'_>> {
         None
+    }
+
+    /// Returns what that extractor makes of a batch, `[batch, D]`, without training it.
+    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+        Some(self.extractor()?.forward(inputs))
     }
 
     /// Returns the algorithm opened at its private module, for the stage after the last round (`pool`); `None` where
@@ -410,6 +417,9 @@ pub trait Algorithm: Send + Sync {
 
     /// Runs the model without training it.
     fn forward(&self, inputs: Tensor<2>) -> Output;
+
+    /// Writes into a graph the logits that [`Self::forward`] computes; the numbers of texts are whole there.
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value;
 }
 
 /// Returns the exchange of an algorithm whose shared parts are averaged, each node counting by its training samples.

@@ -26,7 +26,9 @@
 use std::ops::Range;
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Value};
 
+use super::Algorithm;
 use crate::weights::Weights;
 
 /// What a private module is.
@@ -66,20 +68,20 @@ pub struct Module {
     pub is_additive: bool,
 }
 
-/// A batch on its way to the private module.
+/// A batch on its way to the private module: tensors, or the values of a graph.
 #[derive(Debug)]
-pub struct Opened {
+pub struct Opened<T = Tensor<2>> {
     /// What a gate judges by, `[batch, G]`.
-    pub gate_input: Tensor<2>,
+    pub gate_input: T,
     /// What every module takes, `[batch, …]`; only its number of rows counts for vectors.
-    pub module_input: Tensor<2>,
+    pub module_input: T,
     /// What else closing needs, `[batch, …]`.
-    pub side: Option<Tensor<2>>,
+    pub side: Option<T>,
 }
 
-impl Opened {
+impl<T: Clone> Opened<T> {
     /// Opens where gate and module see the same, and closing needs nothing else.
-    pub(super) fn at(input: Tensor<2>) -> Self {
+    pub(super) fn at(input: T) -> Self {
         Self {
             gate_input: input.clone(),
             module_input: input,
@@ -102,6 +104,28 @@ pub trait Modular: Send + Sync {
 
     /// Completes the model after the module, or after a mixture of modules; returns logits, `[batch, classes]`.
     fn close(&self, side: Option<Tensor<2>>, mixed: Tensor<2>) -> Tensor<2>;
+
+    /// Writes into a graph what [`Self::open`] computes.
+    fn emit_open(&self, graph: &mut Graph, inputs: Value) -> Opened<Value>;
+
+    /// Writes into a graph what [`Self::run_module`] computes; what is the same for all samples is one row.
+    fn emit_module(&self, weights: &[Weights], graph: &mut Graph, input: Value) -> Value;
+
+    /// Writes into a graph what [`Self::close`] computes.
+    fn emit_close(&self, graph: &mut Graph, side: Option<Value>, mixed: Value) -> Value;
+}
+
+/// Writes into a graph what a model computes with its own module.
+pub(super) fn emit_alone(
+    algorithm: &(impl Algorithm + Modular),
+    graph: &mut Graph,
+    inputs: Value,
+) -> Value {
+    let opened = algorithm.emit_open(graph, inputs);
+    let parts = &algorithm.parts()[algorithm.module().parts];
+    let weights: Vec<Weights> = parts.iter().map(|part| part.weights.clone()).collect();
+    let output = algorithm.emit_module(&weights, graph, opened.module_input);
+    algorithm.emit_close(graph, opened.side, output)
 }
 
 #[cfg(test)]

@@ -13,13 +13,15 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::softplus;
+use fednode_onnx::{Graph, Value};
 
 use super::distances::cosines;
 use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role};
 use super::whole::{self, BASE, HEAD};
 use super::{
-    Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext, averaged,
+    Algorithm, Extractor, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext,
+    averaged,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -136,12 +138,16 @@ impl Algorithm for Moon {
         self.parts[PREVIOUS].weights = self.parts[BASE].weights.clone();
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        Some(whole::features(&self.parts, inputs))
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[BASE]))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         whole::forward(&self.parts, inputs)
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        whole::emit(&self.parts, graph, inputs)
     }
 }
 

@@ -2,6 +2,7 @@
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::{Layout, LayoutMismatch, ParamSet, Slot};
+use fednode_onnx::{Graph, Value};
 
 use crate::model::Net;
 use crate::weights::{self, Weights};
@@ -82,6 +83,11 @@ impl Part {
     /// Returns names and shapes of its parameters.
     pub fn layout(&self) -> Layout {
         self.net.layout()
+    }
+
+    /// Writes into a graph what its net computes with its own weights.
+    pub(crate) fn emit(&self, graph: &mut Graph, input: Value) -> Value {
+        self.net.emit(&self.weights, graph, input)
     }
 
     /// Replaces its parameters.

@@ -21,15 +21,19 @@
 
 use burn::tensor::Tensor;
 use fednode_core::ConfigError;
+use fednode_onnx::{Graph, Value};
 
 use super::companion::{self, SMALL_MODEL};
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
 use super::part::{Part, Role, plain};
 use super::switch_gate::{self, Mode};
 use super::whole::{self, BASE, HEAD, output};
-use super::{Algorithm, Optimizers, Output, Row, Setup, Stage, Step, StepContext, averaged};
+use super::{
+    Algorithm, Extractor, Optimizers, Output, Row, Setup, Stage, Step, StepContext, averaged,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
+use crate::gate::emit_mix;
 use crate::train::cross_entropy;
 use crate::weights::Weights;
 
@@ -132,13 +136,19 @@ impl Algorithm for PFedMoe {
         }
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        let small = &self.parts[SMALL];
-        Some(small.net.forward(&small.weights, inputs))
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[SMALL]))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
         output(self.run(&plain(&self.parts), inputs, Mode::Inference).0)
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        let shares = switch_gate::emit_shares(&self.parts[GATE..], graph, inputs);
+        let features = [SMALL, BASE].map(|part| self.parts[part].emit(graph, inputs));
+        let mixed = emit_mix(graph, shares, &features);
+        self.parts[HEAD].emit(graph, mixed)
     }
 }
 

@@ -26,14 +26,15 @@
 use burn::tensor::Tensor;
 use burn::tensor::activation::sigmoid;
 use fednode_core::{Averaging, Exchange, ParamSet, Weighting};
+use fednode_onnx::{Graph, Value};
 use serde::{Deserialize, Serialize};
 
 use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
 use super::part::{Part, Role, plain};
 use super::whole::output;
 use super::{
-    Algorithm, Fraction, Optimizers, Output, RoundContext, Row, Selection, Setup, Stage, Step,
-    StepContext, Values,
+    Algorithm, Extractor, Fraction, Optimizers, Output, RoundContext, Row, Selection, Setup, Stage,
+    Step, StepContext, Values,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -338,6 +339,14 @@ pub(super) fn mixed(score: Tensor<2>, common: Tensor<2>, personal: Tensor<2>) ->
     personal.clone() + sigmoid(score) * (common - personal)
 }
 
+/// Writes into a graph what [`mixed`] returns.
+pub(super) fn emit_mixed(graph: &mut Graph, score: Value, common: Value, personal: Value) -> Value {
+    let share = graph.sigmoid(score);
+    let difference = graph.sub(common, personal);
+    let step = graph.mul(difference, share);
+    graph.add(personal, step)
+}
+
 impl Algorithm for PflMoe {
     fn parts(&self) -> &[Part] {
         &self.parts
@@ -444,9 +453,8 @@ impl Algorithm for PflMoe {
         }
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        let extractor = &self.parts[EXTRACTOR];
-        Some(extractor.net.forward(&extractor.weights, inputs))
+    fn extractor(&self) -> Option<Extractor<'_>> {
+        Some(Extractor::of(&self.parts[EXTRACTOR]))
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
@@ -456,6 +464,20 @@ impl Algorithm for PflMoe {
             Predictor::Personal => self.run(&weights, PERSONAL, inputs),
             Predictor::Mixture => self.mix(&weights, inputs),
         })
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        let net = |graph: &mut Graph, part: usize, input| self.parts[part].emit(graph, input);
+        let features = net(graph, EXTRACTOR, inputs);
+        let (gate, input) = match (self.predictor, self.gate_input) {
+            (Predictor::Common, _) => return net(graph, CLASSIFIER, features),
+            (Predictor::Personal, _) | (_, None) => return net(graph, PERSONAL, features),
+            (_, Some(GateInput::Samples)) => (GATE, inputs),
+            (_, Some(GateInput::Features)) => (GATE, features),
+        };
+        let [score, common, own] = [(gate, input), (CLASSIFIER, features), (PERSONAL, features)]
+            .map(|(part, input)| net(graph, part, input));
+        emit_mixed(graph, score, common, own)
     }
 
     fn memory(&self) -> Option<Memory> {

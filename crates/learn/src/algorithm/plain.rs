@@ -1,14 +1,14 @@
 //! One whole model trained by cross-entropy: what `fedavg`, `fedavg-ft` and `local` have in common.
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Value};
 
 use super::part::{Part, Role};
-use super::{Algorithm, Output, Setup, Stage, Step, StepContext};
+use super::{Algorithm, Extractor, Output, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut};
 use crate::train::cross_entropy;
-use crate::weights::Weights;
 
 /// A model that is one part.
 struct Plain {
@@ -62,17 +62,10 @@ impl Algorithm for Plain {
         self.fine_tuning.into_iter().collect()
     }
 
-    fn features(&self, inputs: Tensor<2>) -> Option<Tensor<2>> {
+    fn extractor(&self) -> Option<Extractor<'_>> {
         let [part] = &self.part;
-        // The base is the front of the whole, and so are its weights of the whole's.
-        let (base, _) = part.net.split(Cut::Head);
-        let weights = part
-            .weights
-            .tensors()
-            .take(base.parameters().len())
-            .cloned()
-            .collect();
-        (part.role == Role::Shared).then(|| base.forward(&Weights::new(weights), inputs))
+        let front = || Extractor::front(part.net.split(Cut::Head).0, &part.weights);
+        (part.role == Role::Shared).then(front)
     }
 
     fn forward(&self, inputs: Tensor<2>) -> Output {
@@ -82,5 +75,9 @@ impl Algorithm for Plain {
             chosen: None,
             n_experts: 0,
         }
+    }
+
+    fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        self.part[0].emit(graph, inputs)
     }
 }

@@ -19,11 +19,12 @@
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::{sigmoid, softmax};
+use fednode_onnx::{Graph, Reduction, Value};
 
 use super::Setup;
 use super::part::{Part, Role};
 use crate::model::{Activation, Initial, Linear, Net, leaf};
-use crate::weights::Weights;
+use crate::weights::{self, Weights};
 
 /// How many parts a gate has.
 pub(super) const N_PARTS: usize = 4;
@@ -118,6 +119,56 @@ pub(super) fn shares(
     let scores = parts[SECOND].net.forward(&weights[SECOND], hidden);
     let scores = batch_norm(scores, [norms(6), norms(7)], &mut running);
     (softmax(scores, 1), Weights::new(running.renewed))
+}
+
+/// Writes into a graph the shares that [`shares`] returns in inference, given the gate's parts.
+pub(super) fn emit_shares(parts: &[Part], graph: &mut Graph, inputs: Value) -> Value {
+    let constant = |graph: &mut Graph, part: usize, at: usize| {
+        let tensor = parts[part].weights.tensor(at);
+        let name = &parts[part].net.parameters()[at].name;
+        graph.floats(name, weights::values(&tensor), &tensor.dims())
+    };
+    let norms = |graph: &mut Graph, at: usize| constant(graph, NORMS, at);
+    let statistics =
+        |graph: &mut Graph, at: usize| [at, at + 1].map(|at| constant(graph, STATISTICS, at));
+    let batch_norm = |graph: &mut Graph, input: Value, at: usize, kept: usize| {
+        let [scale, shift] = [at, at + 1].map(|at| norms(graph, at));
+        let [mean, variance] = statistics(graph, kept);
+        graph.batch_norm(input, [scale, shift, mean, variance], EPSILON)
+    };
+    let of_sample = emit_moments(graph, inputs, parts[FIRST].net.n_inputs());
+    let kept = statistics(graph, 0);
+    let mut switched = [0, 1].map(|at| {
+        let logits = norms(graph, at);
+        let weights = graph.softmax(logits);
+        let weights = [0, 1].map(|one| graph.narrow(weights, 0, one, 1));
+        let sample = graph.mul(of_sample[at], weights[0]);
+        let batch = graph.mul(kept[at], weights[1]);
+        graph.add(sample, batch)
+    });
+    switched[1] = graph.add_number(switched[1], EPSILON);
+    let deviation = graph.sqrt(switched[1]);
+    let centred = graph.sub(inputs, switched[0]);
+    let normed = graph.div(centred, deviation);
+    let [scale, shift] = [2, 3].map(|at| norms(graph, at));
+    let scaled = graph.mul(normed, scale);
+    let normed = graph.add(scaled, shift);
+    let hidden = parts[FIRST].emit(graph, normed);
+    let hidden = batch_norm(graph, hidden, 4, 2);
+    let hidden = graph.sigmoid(hidden);
+    let scores = parts[SECOND].emit(graph, hidden);
+    let scores = batch_norm(graph, scores, 6, 4);
+    graph.softmax(scores)
+}
+
+/// Writes into a graph mean and unbiased variance of every sample's numbers.
+fn emit_moments(graph: &mut Graph, inputs: Value, width: usize) -> [Value; 2] {
+    let mean = graph.reduce(Reduction::Mean, inputs, 1);
+    let centred = graph.sub(inputs, mean);
+    let squares = graph.mul(centred, centred);
+    let sum = graph.reduce(Reduction::Sum, squares, 1);
+    let variance = graph.mul_number(sum, 1.0 / (width.max(2) - 1) as f64);
+    [mean, variance]
 }
 
 /// Keeps the running statistics of a gate.

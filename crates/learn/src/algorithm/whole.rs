@@ -2,6 +2,7 @@
 //! `moon`, `fedproto` and `fd` build on. They differ in what they add to the cross-entropy.
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Value};
 
 use super::part::{Part, Role};
 use super::{Output, Setup};
@@ -59,6 +60,12 @@ pub(super) fn forward(parts: &[Part], inputs: Tensor<2>) -> Output {
         .net
         .forward(&parts[HEAD].weights, features(parts, inputs));
     output(logits)
+}
+
+/// Writes into a graph the logits that [`forward`] computes.
+pub(super) fn emit(parts: &[Part], graph: &mut Graph, inputs: Value) -> Value {
+    let features = parts[BASE].emit(graph, inputs);
+    parts[HEAD].emit(graph, features)
 }
 
 /// Makes the output of a model without experts.

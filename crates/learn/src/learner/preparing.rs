@@ -17,9 +17,10 @@ use fednode_core::spec::TableColumn;
 use fednode_core::{FederationSpec, Round};
 use fednode_data::table::{Treatment, moments, n_moments};
 use fednode_data::{Samples, Split};
+use fednode_onnx::{Graph, Value};
 use serde::{Deserialize, Serialize};
 
-use super::Learner;
+use super::{Learner, columns};
 use crate::algorithm::{Part, Role};
 use crate::class_statistics::upload;
 use crate::error::LearnError;
@@ -99,6 +100,16 @@ impl Preparation {
     /// Returns the features of other samples.
     pub(super) fn features(&self, samples: &Samples) -> Samples {
         samples.treated(&self.treatment)
+    }
+
+    /// Returns how many columns a raw row has.
+    pub(super) fn n_columns(&self) -> usize {
+        self.columns.len()
+    }
+
+    /// Writes into a graph what [`Self::features`] computes.
+    pub(super) fn emit(&self, graph: &mut Graph, rows: Value) -> Value {
+        columns::emit(&self.treatment.describe(), graph, rows)
     }
 
     /// Puts the own moments where they are published.

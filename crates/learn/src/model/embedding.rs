@@ -16,9 +16,11 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops};
 use burn::tensor::Tensor;
+use fednode_onnx::{Element, Graph, Reduction, Value};
 
 use super::cpu::{Operand, record, register, slice, tensor};
 use super::layer::{Initial, Layer, Parameter, Run};
+use crate::weights;
 
 /// Numbers below this one are no words: padding and unknown words.
 pub(super) const FIRST_WORD: usize = 2;
@@ -78,6 +80,28 @@ impl Layer for Embedding {
         let table = run.next();
         self.walk(&input, &table)
             .unwrap_or_else(|| self.compose(input, table))
+    }
+
+    /// The input is a row of whole numbers here, and what is no word has a row of zeros.
+    fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {
+        let mut rows = weights::values(&run.next());
+        rows[..FIRST_WORD * self.width].fill(0.0);
+        let shape = [self.vocabulary, self.width];
+        let table = graph.floats(&format!("{}.weight", self.name), rows, &shape);
+        let found = graph.look_up(table, input);
+        let sum = graph.reduce(Reduction::Sum, found, 1);
+        let sum = graph.flat(sum);
+        match self.mean {
+            Mean::Words => {
+                let first = graph.ints("first_word", vec![FIRST_WORD as i64], &[1]);
+                let is_word = graph.at_least(input, first);
+                let is_word = graph.cast(is_word, Element::Float);
+                let words = graph.reduce(Reduction::Sum, is_word, 1);
+                let words = graph.clip(words, [1.0, self.length as f64]);
+                graph.div(sum, words)
+            }
+            Mean::Places => graph.mul_number(sum, 1.0 / self.length as f64),
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use std::sync::Arc;
 
 use burn::tensor::Tensor;
 use fednode_core::Layout;
+use fednode_onnx::{Graph, Value};
 
 use super::layer::{Activation, Initial, Layer, Parameter, Run};
 use crate::weights::Weights;
@@ -134,6 +135,31 @@ impl Block {
         }
     }
 
+    /// Writes into a graph what [`Self::forward`] computes with plain weights.
+    fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {
+        match self {
+            Self::Leaf(layer) => layer.emit(run, graph, input),
+            Self::Chain(blocks) => emit(blocks, run, graph, input),
+            Self::Residual {
+                body,
+                shortcut,
+                activation,
+            } => {
+                let learned = emit(body, run, graph, input);
+                let kept = emit(shortcut, run, graph, input);
+                let sum = graph.add(learned, kept);
+                activation.emit(graph, sum)
+            }
+            Self::Parallel(branches) => {
+                let outputs: Vec<Value> = branches
+                    .iter()
+                    .map(|branch| emit(branch, run, graph, input))
+                    .collect();
+                graph.concat(&outputs, 1)
+            }
+        }
+    }
+
     /// Tells whether a layer property holds of a block that is one layer.
     fn is_layer(&self, holds: impl Fn(&dyn Layer) -> bool) -> bool {
         matches!(self, Self::Leaf(layer) if holds(layer.as_ref()))
@@ -148,6 +174,12 @@ fn forward(blocks: &[Block], run: &mut Run<'_>, input: Tensor<2>) -> Tensor<2> {
     blocks
         .iter()
         .fold(input, |features, block| block.forward(run, features))
+}
+
+fn emit(blocks: &[Block], run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {
+    blocks
+        .iter()
+        .fold(input, |features, block| block.emit(run, graph, features))
 }
 
 /// Where a network is cut in two.
@@ -298,6 +330,11 @@ impl Net {
         forward(&self.blocks, &mut Run::new(weights), input)
     }
 
+    /// Writes into a graph what [`Self::forward`] computes with plain weights; texts are whole numbers there.
+    pub(crate) fn emit(&self, weights: &Weights, graph: &mut Graph, input: Value) -> Value {
+        emit(&self.blocks, &mut Run::new(weights), graph, input)
+    }
+
     /// Tells whether it takes texts.
     pub(crate) fn takes_texts(&self) -> bool {
         let first = self.blocks.first();
@@ -309,6 +346,20 @@ impl Net {
     pub(crate) fn gate_input(&self, weights: &Weights, input: Tensor<2>) -> Tensor<2> {
         if self.takes_texts() {
             forward(&self.blocks[..1], &mut Run::new(weights), input)
+        } else {
+            input
+        }
+    }
+
+    /// Writes into a graph what [`Self::gate_input`] computes.
+    pub(crate) fn emit_gate_input(
+        &self,
+        weights: &Weights,
+        graph: &mut Graph,
+        input: Value,
+    ) -> Value {
+        if self.takes_texts() {
+            emit(&self.blocks[..1], &mut Run::new(weights), graph, input)
         } else {
             input
         }

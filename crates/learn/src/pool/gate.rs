@@ -14,6 +14,7 @@ use std::io;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::ParamSet;
+use fednode_onnx::{Element, Graph, Reduction, Value};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
@@ -146,6 +147,21 @@ pub(crate) fn input(
     }
 }
 
+/// Writes into a graph what [`input`] returns.
+pub(crate) fn emit_input(
+    of: GateInput,
+    algorithm: &dyn Algorithm,
+    graph: &mut Graph,
+    [inputs, opened]: [Value; 2],
+) -> Value {
+    let reader = algorithm.parts().iter().find(|part| part.net.takes_texts());
+    match (of, reader) {
+        (GateInput::Features, _) => opened,
+        (GateInput::Samples, Some(part)) => part.net.emit_gate_input(&part.weights, graph, inputs),
+        (GateInput::Samples, None) => inputs,
+    }
+}
+
 impl Gate {
     /// Returns the weight of every member, `[batch, M']`, by the given weights, plain or recorded.
     pub(crate) fn shares(&self, weights: &Weights, input: Tensor<2>) -> Tensor<2> {
@@ -158,9 +174,51 @@ impl Gate {
         let logits = self.net.forward(weights, input);
         self.selection.apply(softmax(logits, 1))
     }
+
+    /// Writes into a graph what [`Self::shares`] computes with the gate's own weights.
+    pub(crate) fn emit_shares(&self, graph: &mut Graph, mut input: Value) -> Value {
+        if let Some(Standard { mean, deviation }) = &self.standard {
+            let [mean, deviation] = [("mean", mean), ("deviation", deviation)].map(|(name, of)| {
+                let name = format!("pool.input.{name}");
+                graph.floats(&name, weights::values(of), &of.dims())
+            });
+            let centred = graph.sub(input, mean);
+            input = graph.div(centred, deviation);
+        }
+        let logits = self.net.emit(&self.weights, graph, input);
+        let probabilities = graph.softmax(logits);
+        let members = self.net.n_outputs();
+        self.selection.emit(graph, probabilities, members)
+    }
 }
 
 impl Selection {
+    /// Writes into a graph what [`Self::apply`] computes.
+    fn emit(self, graph: &mut Graph, probabilities: Value, members: usize) -> Value {
+        if self.top_k == 0 || self.top_k >= members {
+            return probabilities;
+        }
+        let best = graph.top(probabilities, self.top_k);
+        let everyone = graph.ints("members", (0..members as i64).collect(), &[members]);
+        let mark = |graph: &mut Graph, at: usize| {
+            let one = graph.narrow(best, 1, at, 1);
+            let is_member = graph.equal(one, everyone);
+            graph.cast(is_member, Element::Float)
+        };
+        let first = mark(graph, 0);
+        let mask = (1..self.top_k).fold(first, |mask, at| {
+            let marked = mark(graph, at);
+            graph.add(mask, marked)
+        });
+        let selected = graph.mul(probabilities, mask);
+        if self.renormalizes {
+            let sum = graph.reduce(Reduction::Sum, selected, 1);
+            graph.div(selected, sum)
+        } else {
+            selected
+        }
+    }
+
     /// Selects from probabilities `[batch, M']`. Of equal ones the earlier member is taken.
     fn apply(self, probabilities: Tensor<2>) -> Tensor<2> {
         let [samples, members] = probabilities.dims();

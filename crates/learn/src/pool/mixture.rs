@@ -8,11 +8,13 @@
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::{Layout, LayoutMismatch, ParamSet};
+use fednode_onnx::{Graph, Value};
 use serde::{Deserialize, Serialize};
 
 use super::gate::{self, Gate, GateKind, Selection, Standard};
 use super::settings::GateInput;
 use crate::algorithm::{Algorithm, Modular, Opened, Output, Part};
+use crate::gate::emit_mix;
 use crate::memory::Memory;
 use crate::model::{Activation, Net};
 use crate::weights::Weights;
@@ -59,6 +61,31 @@ impl Mixture {
             .map(|member| modular.run_module(member, module_input.clone()))
             .collect();
         modular.close(side, gate::mix(shares, Tensor::stack(outputs, 1)))
+    }
+
+    /// Writes into a graph what [`Self::forward`] computes.
+    fn emit(
+        &self,
+        algorithm: &dyn Algorithm,
+        modular: &dyn Modular,
+        graph: &mut Graph,
+        inputs: Value,
+    ) -> Value {
+        let Opened {
+            gate_input,
+            module_input,
+            side,
+        } = modular.emit_open(graph, inputs);
+        let seen = [inputs, gate_input];
+        let gate_input = gate::emit_input(self.gate.kind.input, algorithm, graph, seen);
+        let shares = self.gate.emit_shares(graph, gate_input);
+        let own = own(algorithm, modular);
+        let members = std::iter::once(&own).chain(&self.foreign);
+        let outputs: Vec<Value> = members
+            .map(|member| modular.emit_module(member, graph, module_input))
+            .collect();
+        let mixed = emit_mix(graph, shares, &outputs);
+        modular.emit_close(graph, side, mixed)
     }
 
     /// Returns what is remembered besides numbers.
@@ -244,6 +271,14 @@ impl Predictor<'_> {
                 }
             }
             _ => self.algorithm.forward(inputs),
+        }
+    }
+
+    /// Writes into a graph the logits that [`Self::forward`] computes.
+    pub(crate) fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
+        match (self.pool, self.algorithm.modular()) {
+            (Some(pool), Some(modular)) => pool.emit(self.algorithm, modular, graph, inputs),
+            _ => self.algorithm.emit(graph, inputs),
         }
     }
 }

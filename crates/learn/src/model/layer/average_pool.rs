@@ -1,6 +1,7 @@
 //! The mean of each map over all places.
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Reduction, Value};
 
 use super::{Layer, Run};
 
@@ -24,5 +25,12 @@ impl Layer for AveragePool {
         let ([channels, height, width], n_samples) = (self.maps, input.dims()[0]);
         let maps: Tensor<3> = input.reshape([n_samples, channels, height * width]);
         maps.mean_dim(2).reshape([n_samples, channels])
+    }
+
+    fn emit(&self, _run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {
+        let [channels, height, width] = self.maps;
+        let maps = graph.reshape(input, &[channels, height * width]);
+        let means = graph.reduce(Reduction::Mean, maps, 2);
+        graph.flat(means)
     }
 }

@@ -13,9 +13,10 @@
 //! statistics, also in training, where PyTorch fails. PyTorch's counter of batches is left out, nothing reads it.
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Value};
 
 use super::{Activation, Initial, Layer, NORM_EPSILON, Parameter, ParameterKind, Run};
-use crate::weights::Mode;
+use crate::weights::{self, Mode};
 
 /// Share of a batch in the running statistics.
 const BATCH_SHARE: f64 = 0.1;
@@ -91,5 +92,17 @@ impl Layer for BatchNorm {
         let normed = (maps - mean) * factor + self.by_channel(shift);
         let features = normed.reshape([n_samples, self.n_outputs()]);
         self.activation.apply(features)
+    }
+
+    fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {
+        let channels = [self.maps[0]];
+        let [scale, shift, mean] = ["weight", "bias", "running_mean"]
+            .map(|name| run.constant(graph, &format!("{}.{name}", self.name), &channels));
+        let variance = weights::values(&run.next().clamp_min(0.0));
+        let variance = graph.floats(&format!("{}.running_var", self.name), variance, &channels);
+        let maps = graph.reshape(input, &self.maps);
+        let normed = graph.batch_norm(maps, [scale, shift, mean, variance], NORM_EPSILON);
+        let features = graph.flat(normed);
+        self.activation.emit(graph, features)
     }
 }

@@ -4,6 +4,7 @@ use burn::tensor::Tensor;
 use burn::tensor::activation::relu;
 use burn::tensor::module::{conv2d, max_pool2d};
 use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
+use fednode_onnx::{Graph, Value};
 
 use super::{Initial, Layer, Parameter, Run};
 use crate::model::{cpu, multiply_adds};
@@ -97,5 +98,16 @@ impl Layer for Conv {
         let (weight, bias) = (run.next(), run.next());
         multiply_adds::count(self.multiply_adds(), &input, &weight);
         cpu::conv(self, &input, &weight, &bias).unwrap_or_else(|| self.compose(input, weight, bias))
+    }
+
+    fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {
+        let shape = [self.filters, self.input[0], self.kernel, self.kernel];
+        let kernels = run.constant(graph, &format!("{}.weight", self.name), &shape);
+        let bias = run.constant(graph, &format!("{}.bias", self.name), &shape[..1]);
+        let maps = graph.reshape(input, &self.input);
+        let convolved = graph.conv(maps, (kernels, Some(bias)), 1, self.padding);
+        let pooled = graph.max_pool(convolved, self.pool);
+        let maps = graph.relu(pooled);
+        graph.flat(maps)
     }
 }

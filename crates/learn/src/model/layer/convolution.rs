@@ -3,6 +3,7 @@
 use burn::tensor::Tensor;
 use burn::tensor::module::conv2d;
 use burn::tensor::ops::ConvOptions;
+use fednode_onnx::{Graph, Value};
 
 use super::{Initial, Layer, Parameter, Run};
 use crate::model::multiply_adds;
@@ -69,5 +70,13 @@ impl Layer for Convolution {
         let (stride, padding) = ([self.stride; 2], [self.padding; 2]);
         let options = ConvOptions::new(stride, padding, [1, 1], 1);
         conv2d(maps, kernels, None, options).reshape([n_samples, self.n_outputs()])
+    }
+
+    fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {
+        let shape = [self.filters, self.input[0], self.kernel, self.kernel];
+        let kernels = run.constant(graph, &format!("{}.weight", self.name), &shape);
+        let maps = graph.reshape(input, &self.input);
+        let maps = graph.conv(maps, (kernels, None), self.stride, [self.padding; 2]);
+        graph.flat(maps)
     }
 }

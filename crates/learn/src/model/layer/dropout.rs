@@ -2,6 +2,7 @@
 //! the mean stays. Draws are seeded, see [`Weights::recorded_with`](crate::weights::Weights::recorded_with).
 
 use burn::tensor::{Tensor, TensorData};
+use fednode_onnx::{Graph, Value};
 
 use super::{Layer, Run};
 
@@ -30,6 +31,10 @@ impl Layer for Dropout {
         };
         let device = input.device().without_autodiff();
         input * Tensor::<2>::from_data(TensorData::new(factors, shape), &device)
+    }
+
+    fn emit(&self, _run: &mut Run<'_>, _graph: &mut Graph, input: Value) -> Value {
+        input
     }
 }
 

@@ -9,8 +9,9 @@
 //! et al. (ICML 2020) therefore recommend it in place of batch normalisation where data are not alike.
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Value};
 
-use super::{Activation, Layer, NORM_EPSILON, Parameter, Run};
+use super::{Activation, Layer, NORM_EPSILON, Parameter, Run, emit_normed};
 
 /// Group normalisation of maps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,6 +57,19 @@ impl Layer for GroupNorm {
         let features = maps * by_channel(scale) + by_channel(shift);
         self.activation
             .apply(features.reshape([n_samples, self.n_outputs()]))
+    }
+
+    fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {
+        let [channels, height, width] = self.maps;
+        let scale = run.constant(graph, &format!("{}.weight", self.name), &[channels, 1]);
+        let shift = run.constant(graph, &format!("{}.bias", self.name), &[channels, 1]);
+        let grouped = graph.reshape(input, &[self.groups, self.n_inputs() / self.groups]);
+        let normed = emit_normed(graph, grouped, 2);
+        let maps = graph.reshape(normed, &[channels, height * width]);
+        let scaled = graph.mul(maps, scale);
+        let maps = graph.add(scaled, shift);
+        let features = graph.flat(maps);
+        self.activation.emit(graph, features)
     }
 }
 

@@ -5,8 +5,9 @@
 //! ```
 
 use burn::tensor::Tensor;
+use fednode_onnx::{Graph, Value};
 
-use super::{Activation, Layer, NORM_EPSILON, Parameter, Run};
+use super::{Activation, Layer, NORM_EPSILON, Parameter, Run, emit_normed};
 
 /// Layer normalisation with a learned scale and shift: every sample's features get mean 0 and variance 1 first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +40,15 @@ impl Layer for LayerNorm {
         let variance = (centred.clone() * centred.clone()).mean_dim(1);
         let normed = centred / variance.add_scalar(NORM_EPSILON).sqrt();
         self.activation.apply(normed * scale + shift)
+    }
+
+    fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {
+        let scale = run.constant(graph, &format!("{}.weight", self.name), &[self.width]);
+        let shift = run.constant(graph, &format!("{}.bias", self.name), &[self.width]);
+        let normed = emit_normed(graph, input, 1);
+        let scaled = graph.mul(normed, scale);
+        let features = graph.add(scaled, shift);
+        self.activation.emit(graph, features)
     }
 }
 

@@ -3,6 +3,7 @@
 use burn::tensor::module::{conv2d, linear};
 use burn::tensor::ops::ConvOptions;
 use burn::tensor::{Device, Tensor};
+use fednode_onnx::{Graph, Value};
 
 use super::{Activation, Initial, Layer, Parameter, Run};
 use crate::model::{cpu, multiply_adds};
@@ -52,6 +53,15 @@ impl Layer for Linear {
         let bias = self.bias.then(|| run.next());
         cpu::linear(self, &input, &weight, bias.as_ref())
             .unwrap_or_else(|| self.compose(input, weight, bias))
+    }
+
+    fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {
+        let (inputs, outputs) = (self.inputs, self.outputs);
+        let weight = run.constant(graph, &format!("{}.weight", self.name), &[inputs, outputs]);
+        let name = format!("{}.bias", self.name);
+        let bias = self.bias.then(|| run.constant(graph, &name, &[outputs]));
+        let features = graph.affine(input, weight, bias);
+        self.activation.emit(graph, features)
     }
 
     fn multiply_adds(&self) -> u64 {

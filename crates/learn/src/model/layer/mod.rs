@@ -16,6 +16,7 @@ use std::fmt::Debug;
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::{leaky_relu, log_softmax, relu};
+use fednode_onnx::{Graph, Reduction, Value};
 use serde::{Deserialize, Serialize};
 
 pub use average_pool::AveragePool;
@@ -28,7 +29,7 @@ pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub(crate) use linear::affine;
 
-use crate::weights::{Mode, Weights};
+use crate::weights::{self, Mode, Weights};
 
 /// Added to a variance before it divides, as in PyTorch.
 const NORM_EPSILON: f64 = 1e-5;
@@ -50,6 +51,9 @@ pub trait Layer: Debug + Send + Sync {
 
     /// Runs a batch, `[batch, inputs]` to `[batch, outputs]`.
     fn forward(&self, run: &mut Run<'_>, input: Tensor<2>) -> Tensor<2>;
+
+    /// Writes into a graph what [`Self::forward`] computes with plain weights.
+    fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value;
 
     /// Returns channels, height and width of the maps that it makes, if it makes maps.
     fn maps(&self) -> Option<[usize; 3]> {
@@ -179,6 +183,16 @@ impl Activation {
             Self::Identity => features,
         }
     }
+
+    /// Writes it into a graph.
+    pub(crate) fn emit(self, graph: &mut Graph, features: Value) -> Value {
+        match self {
+            Self::Relu => graph.relu(features),
+            Self::LeakyRelu => graph.leaky_relu(features, LEAK),
+            Self::LogSoftmax => graph.log_softmax(features),
+            Self::Identity => features,
+        }
+    }
 }
 
 /// A batch on its way through a network: hands every layer its numbers.
@@ -198,6 +212,11 @@ impl<'a> Run<'a> {
     pub(super) fn next(&mut self) -> Tensor<1> {
         self.next += 1;
         self.weights.tensor(self.next - 1)
+    }
+
+    /// Writes the next parameter of a layer into a graph, in the shape that it has in memory.
+    pub(super) fn constant(&mut self, graph: &mut Graph, name: &str, shape: &[usize]) -> Value {
+        graph.floats(name, weights::values(&self.next()), shape)
     }
 
     /// Takes the next running statistic of a layer, off every tape, and its place.
@@ -220,4 +239,15 @@ impl<'a> Run<'a> {
     fn dropout(&self, share: f64, count: usize) -> Option<Vec<f32>> {
         self.weights.dropout(share, count)
     }
+}
+
+/// Writes into a graph what gives the numbers along a dimension mean 0 and variance 1.
+fn emit_normed(graph: &mut Graph, value: Value, axis: usize) -> Value {
+    let mean = graph.reduce(Reduction::Mean, value, axis);
+    let centred = graph.sub(value, mean);
+    let squares = graph.mul(centred, centred);
+    let variance = graph.reduce(Reduction::Mean, squares, axis);
+    let variance = graph.add_number(variance, NORM_EPSILON);
+    let deviation = graph.sqrt(variance);
+    graph.div(centred, deviation)
 }
