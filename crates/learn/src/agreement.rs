@@ -39,7 +39,7 @@ use fednode_onnx::{Graph, Reduction, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::algorithm::{Output, Part, Role};
-use crate::class_statistics::{Features, upload};
+use crate::class_statistics::{Features, LEAST_OFFSET, centre, mean_features, upload};
 use crate::error::LearnError;
 use crate::gate::argmax;
 use crate::maps::{self, RandomMaps};
@@ -162,9 +162,11 @@ struct Remembered {
 
 /// The chosen classifier on the device.
 struct Served {
+    /// The mean of the node's features, `[1, D]`, which is taken from them first.
+    mean: Tensor<2>,
     /// A transposed, `[D, classes · slots]`, divided by the temperature.
     weights: Tensor<2>,
-    /// `b / T + log share`, `[classes · slots]`.
+    /// `b / T + log share`, and the mean's scores, `[classes · slots]`.
     offsets: Tensor<1>,
     /// `log(prior + 10⁻³)`, `[classes]`.
     prior: Tensor<1>,
@@ -312,8 +314,7 @@ impl Agreement {
     }
 
     fn array(&self, array: usize) -> Vec<f64> {
-        let values = weights::values(&self.classifiers.weights.tensor(array));
-        values.into_iter().map(f64::from).collect()
+        doubles(&self.classifiers.weights.tensor(array))
     }
 
     fn features_of(&self, inputs: Tensor<2>) -> Tensor<2> {
@@ -333,14 +334,18 @@ impl Agreement {
             return;
         };
         let temperature = choice.temperature;
-        let scaled: Vec<f64> = slots.rows.weights.iter().map(|a| a / temperature).collect();
-        let offset = |(b, share): (&f64, &f64)| (b / temperature).max(-1e30) + share;
+        let mut scaled: Vec<f64> = slots.rows.weights.iter().map(|a| a / temperature).collect();
+        let offset = |(b, share): (&f64, &f64)| (b / temperature).max(LEAST_OFFSET) + share;
         let offsets = slots.rows.offsets.iter().zip(&slots.log_shares);
-        let offsets: Vec<f64> = offsets.map(offset).collect();
+        let mut offsets: Vec<f64> = offsets.map(offset).collect();
+        let [counts, sums] = [0, 1].map(|at| doubles(&self.own.weights.tensor(at)));
+        let mean = mean_features(&counts, &sums);
+        centre(&mut scaled, &mut offsets, Some(&mean));
         let prior = self.array(PRIOR_ARRAY);
         let prior: Vec<f64> = prior.iter().map(|pi| (pi + PRIOR_FLOOR).ln()).collect();
         let weights = upload(&scaled, device).reshape([offsets.len(), self.width]);
         self.served = Some(Served {
+            mean: upload(&mean, device).unsqueeze(),
             weights: weights.transpose(),
             offsets: upload(&offsets, device),
             prior: upload(&prior, device),
@@ -400,7 +405,9 @@ impl Served {
         let offsets = weights::values(&self.offsets);
         let offsets = graph.floats("agreement.offsets", offsets, &[n_rows]);
         let prior = graph.floats("agreement.prior", weights::values(&self.prior), &[classes]);
-        let rows = graph.affine(features, matrix, Some(offsets));
+        let mean = graph.floats("agreement.mean", weights::values(&self.mean), &[width]);
+        let centred = graph.sub(features, mean);
+        let rows = graph.affine(centred, matrix, Some(offsets));
         let rows = graph.reshape(rows, &[classes, n_rows / classes]);
         let best = graph.reduce(Reduction::Largest, rows, 2);
         let less = graph.sub(rows, best);
@@ -414,7 +421,8 @@ impl Served {
 
     /// Returns the scores of the classes, `[batch, classes]`, and the slot that fits each sample best, where there are slots.
     fn scores(&self, features: Tensor<2>, classes: usize) -> (Tensor<2>, Option<Vec<usize>>) {
-        let rows = affine(features, self.weights.clone(), Some(self.offsets.clone()));
+        let centred = features - self.mean.clone();
+        let rows = affine(centred, self.weights.clone(), Some(self.offsets.clone()));
         let [batch, n_rows] = rows.dims();
         let rows = rows.reshape([batch, classes, n_rows / classes]);
         let best = rows.clone().max_dim(2);
@@ -428,6 +436,11 @@ impl Served {
         let scores = (sum.log() + best + prior).reshape([batch, classes]);
         (scores, slots)
     }
+}
+
+/// Returns the numbers of an array with 64 bits.
+fn doubles(array: &Tensor<1>) -> Vec<f64> {
+    weights::values(array).into_iter().map(f64::from).collect()
 }
 
 /// Returns what is added up of the samples of a model.

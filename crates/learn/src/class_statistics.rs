@@ -50,7 +50,7 @@ const COUNTS: usize = 0;
 const SUMS: usize = 1;
 const SCATTER: usize = 2;
 /// The offset of a class that nobody has.
-const LEAST_OFFSET: f64 = -1e30;
+pub(crate) const LEAST_OFFSET: f64 = -1e30;
 /// Keeps a probability of 0 from becoming a logarithm of minus infinity.
 const SMALLEST: f64 = 1e-12;
 
@@ -331,7 +331,9 @@ impl ClassStatistics {
                 (b / temperature).max(LEAST_OFFSET) + (pi + PRIOR_FLOOR).ln()
             };
             let mut offsets: Vec<f64> = solved.offsets.iter().zip(&prior).map(offset).collect();
-            let mean = (self.projection.is_none()).then(|| mean_features(&self.statistics()));
+            let known = self.statistics();
+            let mean = || mean_features(&known.counts, &known.sums);
+            let mean = self.projection.is_none().then(mean);
             centre(&mut scaled, &mut offsets, mean.as_deref());
             let weights = upload(&scaled, device)
                 .reshape([self.classes, self.width])
@@ -525,11 +527,12 @@ fn emit_weights_of(
     graph.sigmoid(score)
 }
 
-/// Returns the mean of the features over all samples, as exact as it is on the device.
-fn mean_features(statistics: &Statistics) -> Vec<f64> {
-    let total: f64 = statistics.counts.iter().sum();
-    let width = statistics.sums.len() / statistics.counts.len().max(1);
-    let column = |at: usize| statistics.sums.iter().skip(at).step_by(width.max(1));
+/// Returns the mean of the features over all samples, as exact as it is on the device, given counts and sums of classes
+/// or groups.
+pub(crate) fn mean_features(counts: &[f64], sums: &[f64]) -> Vec<f64> {
+    let total: f64 = counts.iter().sum();
+    let width = sums.len() / counts.len().max(1);
+    let column = |at: usize| sums.iter().skip(at).step_by(width.max(1));
     let mean = |at: usize| column(at).sum::<f64>() / total.max(f64::MIN_POSITIVE);
     (0..width).map(|at| f64::from(mean(at) as f32)).collect()
 }
@@ -539,7 +542,7 @@ fn mean_features(statistics: &Statistics) -> Vec<f64> {
 ///
 /// What the rows of all classes have in common moves all scores alike, and no probability. The scores of the mean
 /// features, if given, go into the offsets, so that the rows need only be multiplied by what is left of features.
-fn centre(rows: &mut [f64], offsets: &mut [f64], mean: Option<&[f64]>) {
+pub(crate) fn centre(rows: &mut [f64], offsets: &mut [f64], mean: Option<&[f64]>) {
     let n_rows = offsets.len().max(1);
     let width = rows.len() / n_rows;
     for column in 0..width {

@@ -65,6 +65,7 @@ fn assert_same(what: &str, learner: &Learner, input: &str, samples: &Samples) {
         .zip(&expected)
         .map(difference)
         .fold(0.0, f32::max);
+    eprintln!("{what}: {largest:.1e}");
     assert!(largest < TOLERANCE, "{what}: {largest}");
     let classes = predicted[0].probabilities.len();
     let first = &expected[..classes];
@@ -141,6 +142,19 @@ fn the_default_on_larger_images_says_the_same_as_its_file() {
         .into();
     rounds(&spec, &mut nodes, 1..=1);
     assert_same("clothes", &nodes[0], "images", &split.test);
+    // Noise is far away from everything that statistics are of, so scores are large.
+    let noise = (0..40 * 784)
+        .map(|at| (at * at % 7919 % 251) as u8)
+        .collect();
+    let (pixels, names) = (
+        Pixels::Bytes {
+            values: noise,
+            white: 255,
+        },
+        samples.class_names,
+    );
+    let noise = Samples::new([1, 28, 28], pixels, vec![0; 40], names).unwrap();
+    assert_same("noise", &nodes[0], "images", &noise);
 }
 
 #[test]
