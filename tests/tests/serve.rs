@@ -305,8 +305,8 @@ fn png(width: u32, pixels: &[u8]) -> Vec<u8> {
 fn an_exported_model_of_images_answers_too() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = fednode();
-    command.args(["simulate", "--json", "--data", "digits", "--nodes", "2"]);
-    command.args(["--rounds", "2", "--device", "cpu", "--out"]);
+    command.args(["swarm", "--json", "--data", "digits", "--nodes", "2"]);
+    command.args(["--rounds", "2", "--no-control", "--device", "cpu", "--out"]);
     command.arg(folder.path().join("run"));
     json_of(&run(command));
     let model = folder.path().join("run/models/1.safetensors");

@@ -162,8 +162,8 @@ fn settings_that_agreement_cannot_honour_are_refused() {
     assert!(refused(&halved).contains("leave `transfer.precision` at `f32`"));
     let texts = |spec: &mut FederationSpec| spec.fingerprints.vocabulary_size = 100;
     assert!(refused(&texts).contains("these are texts"));
-    let wide = |spec: &mut FederationSpec| spec.fingerprints.input = [1, 1, 1025];
-    assert!(refused(&wide).contains("1024 at most, and a sample has 1025"));
+    let wide = |spec: &mut FederationSpec| spec.fingerprints.input = [1, 1, 2049];
+    assert!(refused(&wide).contains("2048 at most, and a sample has 2049"));
     let ahead = |spec: &mut FederationSpec| {
         spec.training.ahead_epochs = 1;
         spec.hyper

@@ -134,7 +134,7 @@ mod tests {
         assert!(!without.human().contains("id"), "{}", without.human());
         let with = Answer(vec![row(Some("p-1")), row(None)]).human();
         assert!(
-            with.contains("p-1   sick") && with.contains("-     sick"),
+            with.contains("p-1  sick") && with.contains("-    sick"),
             "{with}"
         );
         let json = serde_json::to_value(&without).unwrap();
