@@ -181,12 +181,26 @@ fn another_file_or_none_is_refused() {
         start.arg(&node).args(more);
         run(start)
     };
+    let doctor = || {
+        let mut doctor = command(folder.path(), &["doctor", "--config"]);
+        doctor.arg(&node);
+        let output = run(doctor);
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let healthy = doctor();
+    assert!(healthy.contains("192 features of an image"), "{healthy}");
     let other = onnx("layout");
     let other = start(&["--backbone", other.to_str().unwrap()]);
     assert_fails(&other, 3, &["layout.onnx"]);
     let none = settings.replace("identity.onnx", "nowhere.onnx");
     std::fs::write(&node, none).unwrap();
     assert_fails(&start(&[]), 3, &["nowhere.onnx"]);
+    let ill = doctor();
+    let line = ill.lines().find(|line| line.contains("nowhere.onnx"));
+    assert!(
+        line.is_some_and(|line| line.starts_with("fail  backbone")),
+        "{ill}"
+    );
     let without: String = settings
         .lines()
         .filter(|line| !line.starts_with("backbone"))

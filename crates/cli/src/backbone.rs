@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The network itself is `fednode-backbone`. Here its file becomes an [`Extractor`] of data sources. Features are kept
-//! from one start to the next ([`store`]).
+//! from one start to the next, in a folder of their own.
 //!
 //! Models get the signed square root of each feature, and rows of one length: the mean of their squares is 1. That is the
 //! power normalisation of Perronnin et al. (ECCV 2010). No row says more than another, whatever the site's brightness.

@@ -11,6 +11,7 @@ use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
 use crate::command::start::read_spec;
+use fednode_cli::backbone;
 use fednode_cli::clock;
 use fednode_cli::config::Config;
 use fednode_cli::data;
@@ -48,6 +49,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     // A table is read as the node would read it, by the names of its federation.
     let spec = read_spec(&config).ok();
     findings.push(readable(&config.data, spec.as_ref()));
+    findings.extend(spec.as_ref().and_then(|spec| backbone(&config, spec)));
     findings.extend(args.data.iter().map(|text| match data::source(text) {
         Ok(source) => readable(&source, spec.as_ref()),
         Err(error) => Finding::failed("data", ExitCode::Data, one_line(&error)),
@@ -117,7 +119,7 @@ impl Report for Findings {
                 Verdict::Warn => "warn",
                 Verdict::Fail => "fail",
             };
-            format!("{verdict}  {:<6}  {}\n", found.what, found.detail)
+            format!("{verdict}  {:<8}  {}\n", found.what, found.detail)
         };
         self.0.iter().map(line).collect()
     }
@@ -264,6 +266,18 @@ fn readable(source: &DataSource, spec: Option<&FederationSpec>) -> Finding {
             Finding::new(Verdict::Ok, "data", detail)
         }
         Err(error) => Finding::failed("data", ExitCode::Data, one_line(&error)),
+    }
+}
+
+/// Opens what the federation looks at images through, and runs it once; nothing if there is none.
+fn backbone(config: &Config, spec: &FederationSpec) -> Option<Finding> {
+    let failed = |error| Finding::failed("backbone", ExitCode::Configuration, one_line(&error));
+    match backbone::of(spec, config.backbone.as_deref(), config.threads) {
+        Ok(extractor) => extractor.map(|extractor| {
+            let detail = format!("{} features of an image", extractor.width());
+            Finding::new(Verdict::Ok, "backbone", detail)
+        }),
+        Err(error) => Some(failed(error)),
     }
 }
 
