@@ -11,90 +11,25 @@
 //!   its columns: then words and gaps are read as they are for training. A column `id` that the model does not use, or any
 //!   that is named, says whose each row is.
 
-use std::fs::File;
-use std::io::{self, BufReader, Cursor, Read};
+mod error;
+mod files;
+mod images;
+mod tables;
+
 use std::path::Path;
 use std::sync::Arc;
 
 use fednode_core::spec::{Architecture, ColumnKind, Fingerprints, TableColumn};
-use fednode_data::source::{self, RowsError};
-use fednode_data::table::{CellError, Decimal, encode};
+use fednode_data::source;
 use fednode_data::{DataError, Extractor, Pixels, Samples, Vocabulary};
 use fednode_runtime::exit::ExitCode;
-use flate2::read::GzDecoder;
-use image::imageops::FilterType;
-use image::{DynamicImage, ImageFormat, ImageReader, Limits};
 
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::model::{Model, ModelArgs};
 
-/// What stands for standard input.
-const STDIN: &str = "-";
-/// The column that says whose each row is, unless the model uses it.
-const ID: &str = "id";
-/// First bytes of a file of images in IDX form.
-const IDX_IMAGES: [u8; 4] = [0, 0, 8, 3];
-/// First bytes of a gzip file.
-const GZIP: [u8; 2] = [0x1f, 0x8b];
-/// Largest side of an image file: bounds what a damaged header can ask for.
-const MAX_SIDE: u32 = 16_384;
-/// Largest memory of one decoded image.
-const MAX_IMAGE_BYTES: u64 = 1 << 28;
-/// Most bytes of an unpacked IDX or CSV file.
-const MAX_FILE_BYTES: u64 = 1 << 30;
-
-/// Tells why a file holds no samples for a model.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Unfit {
-    #[error("cannot be read: {0}")]
-    Unreadable(#[from] io::Error),
-    #[error("is no image: {0}")]
-    NoImage(#[from] image::ImageError),
-    #[error("is an image, but the model takes {0} channels")]
-    Channels(usize),
-    #[error("is neither PNG, JPEG, CSV nor a file of images in IDX form")]
-    UnknownForm,
-    #[error("has images of {}, but the model takes {}", sizes(.images), sizes(.model))]
-    Size {
-        images: [usize; 3],
-        model: [usize; 3],
-    },
-    #[error("holds images of no size")]
-    Empty,
-    #[error("cannot be looked at: {0}")]
-    Features(#[from] DataError),
-    #[error("is a table, and the model takes images")]
-    NoImages,
-    #[error("is truncated: its header promises {0} images")]
-    Truncated(u32),
-    #[error("is no UTF-8 text")]
-    NoText(#[from] std::str::Utf8Error),
-    #[error(transparent)]
-    Rows(#[from] RowsError),
-    #[error("holds no rows of numbers")]
-    NoRows,
-    #[error("has no column `{0}`, which should say whose each row is")]
-    NoId(String),
-    #[error("has no columns, so none can say whose each row is")]
-    NoColumns,
-    #[error("rows[{row}]: {cause}, in column `{column}`")]
-    Cell {
-        row: usize,
-        column: String,
-        cause: CellError,
-    },
-}
-
-impl Unfit {
-    /// Tells whether the samples are sound, and only nothing for this model.
-    pub(crate) const fn is_of_the_model(&self) -> bool {
-        matches!(self, Self::Channels(_) | Self::Size { .. })
-    }
-}
-
-fn sizes(shape: &[usize; 3]) -> String {
-    shape.map(|size| size.to_string()).join("x")
-}
+pub(crate) use error::Unfit;
+use files::{STDIN, shown, unpacked};
+use images::{IDX_IMAGES, decoded, fitting, idx, is_image};
 
 /// What a model takes.
 #[derive(Debug, Clone)]
@@ -228,64 +163,6 @@ impl Takes {
         Samples::new(shape, pixels, vec![0; n_samples], names).or_fail(ExitCode::Data)
     }
 
-    /// Reads a table.
-    pub(crate) fn table(&self, bytes: &[u8]) -> Result<Pixels, Unfit> {
-        if self.extractor.is_some() {
-            Err(Unfit::NoImages)
-        } else if self.columns.is_empty() {
-            csv(bytes, &self.model, &self.known.columns)
-        } else {
-            raw(bytes, &self.columns)
-        }
-    }
-
-    /// Reads the column that says whose the rows of a table are: the one of this name. If none is named, it is the usual
-    /// one, unless there is none or the model uses it.
-    ///
-    /// # Errors
-    /// Says that there is no column of this name.
-    pub(crate) fn ids(&self, bytes: &[u8], id: Option<&str>) -> Result<Option<Vec<String>>, Unfit> {
-        if let Some(id) = id {
-            let ids = source::row_ids(bytes, id)?;
-            return ids.ok_or_else(|| Unfit::NoId(id.to_owned())).map(Some);
-        }
-        let described = self.columns.iter().map(|column| &column.name);
-        let mut used = described.chain(&self.known.columns);
-        if used.any(|name| name.eq_ignore_ascii_case(ID)) {
-            return Ok(None);
-        }
-        Ok(source::row_ids(bytes, ID)?)
-    }
-
-    /// Reads rows of as many cells as the model takes, in the order of its columns.
-    pub(crate) fn cells(&self, rows: &[Vec<String>]) -> Result<Pixels, Unfit> {
-        let value = |place: usize, cell: &str| match self.columns.get(place) {
-            Some(column) => encode(column, cell, Decimal::Point),
-            None => {
-                let value = cell.parse::<f32>().ok().filter(|value| value.is_finite());
-                value.ok_or_else(|| CellError::NoNumber(cell.to_owned()))
-            }
-        };
-        let mut values = Vec::new();
-        for (row, cells) in rows.iter().enumerate() {
-            for (place, cell) in cells.iter().enumerate() {
-                let value = value(place, cell).map_err(|cause| Unfit::Cell {
-                    row,
-                    column: self.column_name(place),
-                    cause,
-                });
-                values.push(value?);
-            }
-        }
-        Ok(Pixels::Floats(values))
-    }
-
-    fn column_name(&self, place: usize) -> String {
-        let described = self.columns.get(place).map(|column| &column.name);
-        let name = described.or_else(|| self.known.columns.get(place));
-        name.cloned().unwrap_or(place.to_string())
-    }
-
     /// Returns some sample or other, which says no more than what samples look like.
     pub(crate) fn blank(&self) -> anyhow::Result<Samples> {
         let middle = |column: &TableColumn| match column.kind {
@@ -377,143 +254,9 @@ impl Takes {
     }
 }
 
-/// Tells whether bytes begin as a PNG or a JPEG does. Other marks are so short that a table may begin with them.
-fn is_image(bytes: &[u8]) -> bool {
-    let form = image::guess_format(bytes);
-    matches!(form, Ok(ImageFormat::Png | ImageFormat::Jpeg))
-}
-
-/// Names a file in a message.
-fn shown(path: &Path) -> String {
-    if path == Path::new(STDIN) {
-        "standard input".into()
-    } else {
-        format!("`{}`", path.display())
-    }
-}
-
-/// Reads a file, or standard input, and unpacks it.
-fn unpacked(path: &Path) -> anyhow::Result<Vec<u8>> {
-    let unreadable = |error| {
-        fail(
-            ExitCode::Data,
-            format!("cannot read {}: {error}", shown(path)),
-        )
-    };
-    let mut bytes = Vec::new();
-    let read = if path == Path::new(STDIN) {
-        io::stdin()
-            .lock()
-            .take(MAX_FILE_BYTES)
-            .read_to_end(&mut bytes)
-    } else {
-        File::open(path).and_then(|file| {
-            BufReader::new(file)
-                .take(MAX_FILE_BYTES)
-                .read_to_end(&mut bytes)
-        })
-    };
-    read.map_err(unreadable)?;
-    if bytes.starts_with(&GZIP) {
-        let mut inner = Vec::new();
-        GzDecoder::new(bytes.as_slice())
-            .take(MAX_FILE_BYTES)
-            .read_to_end(&mut inner)
-            .map_err(unreadable)?;
-        return Ok(inner);
-    }
-    Ok(bytes)
-}
-
-fn decoded(bytes: &[u8]) -> Result<DynamicImage, Unfit> {
-    let mut reader = ImageReader::new(Cursor::new(bytes)).with_guessed_format()?;
-    let mut limits = Limits::default();
-    (limits.max_image_width, limits.max_image_height) = (Some(MAX_SIDE), Some(MAX_SIDE));
-    limits.max_alloc = Some(MAX_IMAGE_BYTES);
-    reader.limits(limits);
-    Ok(reader.decode()?)
-}
-
-/// Gives an image this size and these channels.
-fn fitting(decoded: DynamicImage, shape: [usize; 3]) -> Result<Pixels, Unfit> {
-    let [channels, height, width] = shape;
-    let is_size = (decoded.width() as usize, decoded.height() as usize) == (width, height);
-    let fitting = if is_size {
-        decoded
-    } else {
-        decoded.resize_exact(width as u32, height as u32, FilterType::Triangle)
-    };
-    let values = match channels {
-        1 => fitting.into_luma8().into_raw(),
-        3 => {
-            // A file has the channels of a pixel side by side, a model one plane after the other.
-            let interleaved = fitting.into_rgb8().into_raw();
-            (0..3)
-                .flat_map(|channel| {
-                    interleaved
-                        .iter()
-                        .skip(channel)
-                        .step_by(3)
-                        .copied()
-                        .collect::<Vec<_>>()
-                })
-                .collect()
-        }
-        _ => return Err(Unfit::Channels(channels)),
-    };
-    Ok(Pixels::Bytes {
-        values,
-        white: u8::MAX,
-    })
-}
-
-/// Reads the images of an IDX file, and their shape.
-fn idx(bytes: &[u8], is_transposed: bool) -> Result<(Pixels, [usize; 3]), Unfit> {
-    let number = |at: usize| {
-        bytes
-            .get(at..at + 4)
-            .map(|word| u32::from_be_bytes([word[0], word[1], word[2], word[3]]))
-    };
-    let header = (number(4), number(8), number(12));
-    let (true, (Some(count), Some(height), Some(width))) = (bytes.starts_with(&IDX_IMAGES), header)
-    else {
-        return Err(Unfit::UnknownForm);
-    };
-    let shape = [1, height as usize, width as usize];
-    let values = &bytes[16..];
-    if values.len() as u64 != u64::from(count) * u64::from(height) * u64::from(width) {
-        return Err(Unfit::Truncated(count));
-    }
-    let values = if is_transposed {
-        source::transposed(values, height as usize, width as usize)
-    } else {
-        values.to_vec()
-    };
-    let white = u8::MAX;
-    Ok((Pixels::Bytes { values, white }, shape))
-}
-
-fn csv(bytes: &[u8], model: &Architecture, columns: &[String]) -> Result<Pixels, Unfit> {
-    let width: usize = model.input.iter().product();
-    let values = source::numbers(bytes, width, columns)?;
-    if values.is_empty() {
-        Err(Unfit::NoRows)
-    } else {
-        Ok(Pixels::Floats(values))
-    }
-}
-
-fn raw(bytes: &[u8], columns: &[TableColumn]) -> Result<Pixels, Unfit> {
-    let values = source::raw_rows(bytes, columns)?;
-    if values.is_empty() {
-        Err(Unfit::NoRows)
-    } else {
-        Ok(Pixels::Floats(values))
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::tables::csv;
     use super::*;
     use std::io::Write;
 
@@ -648,7 +391,7 @@ mod tests {
         .concat();
         let path = folder.path().join("images-idx3-ubyte.gz");
         let mut packer = flate2::write::GzEncoder::new(
-            File::create(&path).unwrap(),
+            std::fs::File::create(&path).unwrap(),
             flate2::Compression::fast(),
         );
         packer.write_all(&bytes).unwrap();

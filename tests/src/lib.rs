@@ -97,6 +97,19 @@ pub fn json_of(output: &Output) -> Value {
     })
 }
 
+/// Checks the exit code of a command that fails, and that the last line on standard error holds these words.
+///
+/// # Panics
+/// Panics if it ended otherwise.
+#[track_caller]
+pub fn assert_fails(output: &Output, code: i32, words: &[&str]) {
+    let message = String::from_utf8_lossy(&output.stderr);
+    let last = message.lines().last().unwrap_or_default();
+    assert_eq!(output.status.code(), Some(code), "{message}");
+    let missing: Vec<&&str> = words.iter().filter(|word| !last.contains(**word)).collect();
+    assert!(missing.is_empty(), "`{last}` lacks {missing:?}");
+}
+
 /// Sends a signal.
 pub fn signal(pid: u32, signal: rustix::process::Signal) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) {

@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use fednode_e2e::{fednode, json_of, run};
+use fednode_e2e::{assert_fails, fednode, json_of, run};
 use serde_json::Value;
 
 /// Of the crate's golden files: `identity` hands out the pixels, three channels of any size.
@@ -48,15 +48,6 @@ fn kept(folder: &Path) -> Vec<u64> {
     files
         .map(|file| file.unwrap().metadata().unwrap().len())
         .collect()
-}
-
-#[track_caller]
-fn assert_fails(output: &Output, code: i32, words: &[&str]) {
-    let message = String::from_utf8_lossy(&output.stderr);
-    let last = message.lines().last().unwrap_or_default();
-    assert_eq!(output.status.code(), Some(code), "{message}");
-    let missing: Vec<&&str> = words.iter().filter(|word| !last.contains(**word)).collect();
-    assert!(missing.is_empty(), "`{last}` lacks {missing:?}");
 }
 
 /// Returns the accuracy of an evaluation.

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use fednode_e2e::{fednode, json_of, run};
+use fednode_e2e::{assert_fails, fednode, json_of, run};
 use serde_json::Value;
 
 /// A hospital's table: an age around a mean, a word, a truth value, gaps. What is sick depends on all three.
@@ -140,15 +140,6 @@ fn files_of_three_owners_become_models_that_answer() {
         .collect();
     assert_eq!(names[..2], ["sick", "healthy"]);
     assert_eq!(names.len(), 3);
-}
-
-#[track_caller]
-fn assert_fails(output: &Output, code: i32, words: &[&str]) {
-    let message = String::from_utf8_lossy(&output.stderr);
-    let last = message.lines().last().unwrap_or_default();
-    assert_eq!(output.status.code(), Some(code), "{message}");
-    let missing: Vec<&&str> = words.iter().filter(|word| !last.contains(**word)).collect();
-    assert!(missing.is_empty(), "`{last}` lacks {missing:?}");
 }
 
 #[test]

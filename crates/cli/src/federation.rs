@@ -341,8 +341,8 @@ const ONE_LAYER: &str = "linear";
 /// It did at least as well as folds for four hospitals' tables of 80 to 200 rows (experiments/README.md).
 const PENALTY_ROWS: f64 = 10.0;
 
-/// Settings that learn visibly within a few rounds on data like this.
-fn recipe(data: &DataFacts) -> FederationSpec {
+/// Enters what the data say of themselves.
+fn described(data: &DataFacts) -> FederationSpec {
     let mut spec = FederationSpec::default();
     spec.name.clone_from(&data.name);
     spec.data.name.clone_from(&data.name);
@@ -355,6 +355,12 @@ fn recipe(data: &DataFacts) -> FederationSpec {
     spec.fingerprints
         .vocabulary
         .clone_from(&data.vocabulary_hash);
+    spec
+}
+
+/// Settings that learn visibly within a few rounds on data like this.
+fn recipe(data: &DataFacts) -> FederationSpec {
+    let mut spec = described(data);
     let [channels, height, width] = data.input;
     let is_text = data.vocabulary > 0;
     let is_raw = !data.described.is_empty();

@@ -20,40 +20,37 @@
 //! without validation samples keeps its own head, and so does everybody if the features are all alike, so that there is no
 //! classifier. What the sums reveal: a node with few samples of a class nearly publishes their mean feature.
 
-use burn::tensor::activation::{sigmoid, softmax};
+mod choosing;
+mod features;
+mod serving;
+
 use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::FederationSpec;
 use fednode_core::spec::StatisticsGate;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
-use fednode_mix::blend::{Gate, Seen};
-use fednode_mix::statistics::{EPSILON, PRIOR_FLOOR, tempered};
-use fednode_onnx::{Graph, Reduction, Value};
+use fednode_mix::blend::Gate;
+use fednode_mix::statistics::{EPSILON, PRIOR_FLOOR};
 use serde::{Deserialize, Serialize};
 
-use crate::algorithm::{Algorithm, Output, Part, Role};
+use crate::algorithm::{Algorithm, Part, Role};
 use crate::batch;
 use crate::evaluate::BATCH;
-use crate::maps::RandomMaps;
 use crate::memory::Memory;
-use crate::model::{Initial, Net, affine};
+use crate::model::{Initial, Net};
 use crate::pool::Predictor;
-use crate::random::{Purpose, nearly_normal, stream};
 use crate::weights::{self, Weights};
 
-/// What the temperature is chosen from.
-pub(crate) const TEMPERATURES: [f64; 5] = [1.0, 2.0, 4.0, 8.0, 16.0];
-/// What the weight of the statistics is chosen from.
-pub(crate) const WEIGHTS: [f64; 7] = [0.0, 0.2, 0.35, 0.5, 0.65, 0.8, 1.0];
+pub(crate) use choosing::{TEMPERATURES, WEIGHTS};
+pub(crate) use features::Features;
+use features::projection;
+pub(crate) use serving::{LEAST_OFFSET, centre, mean_features};
+use serving::{Mixing, Solved};
+
 /// Where the arrays are in the part that is shared.
 const COUNTS: usize = 0;
 const SUMS: usize = 1;
 const SCATTER: usize = 2;
-/// The offset of a class that nobody has.
-pub(crate) const LEAST_OFFSET: f64 = -1e30;
-/// Keeps a probability of 0 from becoming a logarithm of minus infinity.
-const SMALLEST: f64 = 1e-12;
-
 /// A node's share in the statistics, and what it makes of everybody's.
 pub(crate) struct ClassStatistics {
     /// Counts, sums and scatter: the node's own, then the mean over all nodes.
@@ -79,91 +76,6 @@ pub(crate) enum Gathering {
     Ahead,
     /// Its sums, or everybody's, are what it shares.
     Done,
-}
-
-/// The classifier on the device.
-struct Solved {
-    /// A transposed, `[D, classes]`, divided by the temperature.
-    weights: Tensor<2>,
-    /// The mean of the features, `[1, D]`, which is taken from them first; nothing of projected ones.
-    mean: Option<Tensor<2>>,
-    /// `b / T + log(prior + 10⁻³)`, and the mean's scores, `[classes]`.
-    offsets: Tensor<1>,
-    mixing: Mixing,
-}
-
-/// What is added up.
-#[derive(Debug)]
-pub(crate) enum Features {
-    /// What the common extractor says.
-    Extractor,
-    /// Random maps, the same for everybody.
-    Random(RandomMaps),
-    /// The samples as they are.
-    Inputs,
-}
-
-impl Features {
-    /// Returns the features of a batch; nothing without a common extractor.
-    pub(crate) fn of(&self, algorithm: &dyn Algorithm, inputs: Tensor<2>) -> Option<Tensor<2>> {
-        match self {
-            Self::Extractor => algorithm.features(inputs),
-            Self::Random(maps) => Some(maps.features(inputs)),
-            Self::Inputs => Some(inputs),
-        }
-    }
-
-    /// Writes into a graph what [`Self::of`] returns.
-    pub(crate) fn emit(
-        &self,
-        algorithm: &dyn Algorithm,
-        graph: &mut Graph,
-        inputs: Value,
-    ) -> Option<Value> {
-        match self {
-            Self::Extractor => Some(algorithm.extractor()?.emit(graph, inputs)),
-            Self::Random(maps) => Some(maps.emit(graph, inputs)),
-            Self::Inputs => Some(inputs),
-        }
-    }
-}
-
-/// A validation sample, and what is said of it.
-struct Judged {
-    class: usize,
-    /// The node's own probabilities.
-    own: Vec<f64>,
-    /// The statistics expert's logits.
-    logits: Vec<f64>,
-}
-
-impl Judged {
-    /// Returns the log loss of the mixture.
-    fn loss(&self, temperature: f64, weight: f64, prior: &[f64]) -> f64 {
-        let statistics = tempered(&self.logits, temperature, prior)[self.class];
-        -(weight * statistics + (1.0 - weight) * self.own[self.class])
-            .max(SMALLEST)
-            .ln()
-    }
-
-    /// Returns what a gate is fitted to.
-    fn seen(&self, temperature: f64, prior: &[f64]) -> Seen {
-        let statistics = tempered(&self.logits, temperature, prior);
-        Seen {
-            own: self.own[self.class],
-            statistics: statistics[self.class],
-            entropies: [relative_entropy(&self.own), relative_entropy(&statistics)],
-        }
-    }
-}
-
-/// How much of the statistics expert.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum Mixing {
-    /// lambda.
-    Weight(f64),
-    /// lambda by the sample.
-    Gate(Gate),
 }
 
 impl ClassStatistics {
@@ -370,231 +282,6 @@ impl ClassStatistics {
             (numbers(COUNTS), numbers(SUMS), numbers(SCATTER));
         statistics
     }
-
-    /// Returns the temperature and weight of the lowest log loss, or the gate at that temperature; `None` without
-    /// validation samples or classifier.
-    fn choose(
-        &self,
-        predictor: &Predictor<'_>,
-        prior: &[f64],
-        validation: &Samples,
-        device: &Device,
-    ) -> Option<(f64, Mixing)> {
-        let judged = self.judge(predictor, validation, device)?;
-        let loss = |temperature: f64, weight: f64| -> f64 {
-            let of = |judged: &Judged| judged.loss(temperature, weight, prior);
-            judged.iter().map(of).sum()
-        };
-        let choices = TEMPERATURES
-            .iter()
-            .flat_map(|temperature| WEIGHTS.map(|weight| (*temperature, weight)));
-        let (temperature, weight) =
-            choices.min_by(|a, b| loss(a.0, a.1).total_cmp(&loss(b.0, b.1)))?;
-        let fit = || {
-            let seen = judged.iter().map(|judged| judged.seen(temperature, prior));
-            Gate::fit(&seen.collect::<Vec<_>>())
-        };
-        let gate = self.gates_samples.then(fit).flatten();
-        Some((
-            temperature,
-            gate.map_or(Mixing::Weight(weight), Mixing::Gate),
-        ))
-    }
-
-    /// Asks node and statistics about every validation sample; `None` without samples or classifier.
-    fn judge(
-        &self,
-        predictor: &Predictor<'_>,
-        validation: &Samples,
-        device: &Device,
-    ) -> Option<Vec<Judged>> {
-        let solved = self
-            .statistics()
-            .solve(EPSILON)
-            .ok()
-            .filter(|_| !validation.is_empty())?;
-        let mut judged = Vec::with_capacity(validation.len());
-        for_each_batch(validation, device, |positions, inputs| {
-            let own = weights::values(&softmax(predictor.forward(inputs.clone()).logits, 1));
-            let features = self.features(predictor.algorithm, inputs);
-            let features = features
-                .map(|features| weights::values(&features))
-                .unwrap_or_default();
-            for ((at, own), features) in positions
-                .iter()
-                .zip(own.chunks_exact(self.classes))
-                .zip(features.chunks_exact(self.width))
-            {
-                judged.push(Judged {
-                    class: usize::from(validation.labels[*at as usize]),
-                    own: own.iter().copied().map(f64::from).collect(),
-                    logits: solved.logits(features),
-                });
-            }
-        });
-        Some(judged)
-    }
-
-    /// Runs the mixture; the node's own prediction alone while there is no classifier.
-    pub(crate) fn forward(&self, predictor: &Predictor<'_>, inputs: Tensor<2>) -> Output {
-        let own = predictor.forward(inputs.clone());
-        let features = || self.source.of(predictor.algorithm, inputs);
-        let Some((solved, features)) = self
-            .solved
-            .as_ref()
-            .and_then(|solved| Some((solved, features()?)))
-        else {
-            return own;
-        };
-        let centred = match &solved.mean {
-            Some(mean) => features - mean.clone(),
-            None => features,
-        };
-        let logits = affine(
-            centred,
-            solved.weights.clone(),
-            Some(solved.offsets.clone()),
-        );
-        let (statistics, alone) = (softmax(logits, 1), softmax(own.logits, 1));
-        let mixed = match solved.mixing {
-            Mixing::Weight(weight) => {
-                statistics.mul_scalar(weight) + alone.mul_scalar(1.0 - weight)
-            }
-            Mixing::Gate(gate) => {
-                let weight = weights_of(gate, &alone, &statistics);
-                alone.clone() + weight * (statistics - alone)
-            }
-        };
-        Output {
-            logits: mixed.add_scalar(SMALLEST).log(),
-            ..own
-        }
-    }
-
-    /// Writes into a graph the logits that [`Self::forward`] computes.
-    pub(crate) fn emit(&self, own: &Predictor<'_>, graph: &mut Graph, inputs: Value) -> Value {
-        let logits = own.emit(graph, inputs);
-        let features = |graph: &mut Graph| self.source.emit(own.algorithm, graph, inputs);
-        let solved = self.solved.as_ref();
-        let Some((solved, features)) = solved.and_then(|solved| Some((solved, features(graph)?)))
-        else {
-            return logits;
-        };
-        let [width, classes] = solved.weights.dims();
-        let matrix = weights::values(&solved.weights);
-        let matrix = graph.floats("statistics.weights", matrix, &[width, classes]);
-        let offsets = weights::values(&solved.offsets);
-        let offsets = graph.floats("statistics.offsets", offsets, &[classes]);
-        let centred = match &solved.mean {
-            Some(mean) => {
-                let mean = graph.floats("statistics.mean", weights::values(mean), &[width]);
-                graph.sub(features, mean)
-            }
-            None => features,
-        };
-        let scores = graph.affine(centred, matrix, Some(offsets));
-        let (statistics, alone) = (graph.softmax(scores), graph.softmax(logits));
-        let weight = match solved.mixing {
-            Mixing::Weight(weight) => graph.number(weight),
-            Mixing::Gate(gate) => emit_weights_of(gate, graph, (alone, statistics), classes),
-        };
-        let difference = graph.sub(statistics, alone);
-        let step = graph.mul(difference, weight);
-        let mixed = graph.add(alone, step);
-        let safe = graph.add_number(mixed, SMALLEST);
-        graph.log(safe)
-    }
-}
-
-/// Writes into a graph what [`weights_of`] returns.
-fn emit_weights_of(
-    Gate([bias, own, statistics]): Gate,
-    graph: &mut Graph,
-    (alone, by_statistics): (Value, Value),
-    classes: usize,
-) -> Value {
-    let weighed = |graph: &mut Graph, probabilities: Value, weight: f64| {
-        let safe = graph.add_number(probabilities, SMALLEST);
-        let logarithms = graph.log(safe);
-        let terms = graph.mul(probabilities, logarithms);
-        let sum = graph.reduce(Reduction::Sum, terms, 1);
-        graph.mul_number(sum, -weight / (classes as f64).ln())
-    };
-    let own = weighed(graph, alone, own);
-    let statistics = weighed(graph, by_statistics, statistics);
-    let sum = graph.add(own, statistics);
-    let score = graph.add_number(sum, bias);
-    graph.sigmoid(score)
-}
-
-/// Returns the mean of the features over all samples, as exact as it is on the device, given counts and sums of classes
-/// or groups.
-pub(crate) fn mean_features(counts: &[f64], sums: &[f64]) -> Vec<f64> {
-    let total: f64 = counts.iter().sum();
-    let width = sums.len() / counts.len().max(1);
-    let column = |at: usize| sums.iter().skip(at).step_by(width.max(1));
-    let mean = |at: usize| column(at).sum::<f64>() / total.max(f64::MIN_POSITIVE);
-    (0..width).map(|at| f64::from(mean(at) as f32)).collect()
-}
-
-/// Makes a classifier small whose scores are small differences of large numbers: rounding errors are in proportion to
-/// these.
-///
-/// What the rows of all classes have in common moves all scores alike, and no probability. The scores of the mean
-/// features, if given, go into the offsets, so that the rows need only be multiplied by what is left of features.
-pub(crate) fn centre(rows: &mut [f64], offsets: &mut [f64], mean: Option<&[f64]>) {
-    let n_rows = offsets.len().max(1);
-    let width = rows.len() / n_rows;
-    for column in 0..width {
-        let common = rows.iter().skip(column).step_by(width).sum::<f64>() / n_rows as f64;
-        let column = rows.iter_mut().skip(column).step_by(width);
-        column.for_each(|value| *value -= common);
-    }
-    for (offset, row) in offsets.iter_mut().zip(rows.chunks_exact(width.max(1))) {
-        let mean = mean.unwrap_or_default();
-        *offset += row.iter().zip(mean).map(|(a, m)| a * m).sum::<f64>();
-    }
-    let possible = |offset: &&mut f64| **offset > LEAST_OFFSET / 2.0;
-    let largest = offsets.iter().copied().fold(LEAST_OFFSET, f64::max);
-    let moved = offsets.iter_mut().filter(possible);
-    moved.for_each(|offset| *offset -= largest);
-}
-
-/// Returns the gate's lambda for each sample, `[batch, 1]`.
-fn weights_of(
-    Gate([bias, own, statistics]): Gate,
-    alone: &Tensor<2>,
-    by_statistics: &Tensor<2>,
-) -> Tensor<2> {
-    let entropy = |probabilities: &Tensor<2>| {
-        let most = (probabilities.dims()[1] as f64).ln();
-        (probabilities.clone() * probabilities.clone().add_scalar(SMALLEST).log())
-            .sum_dim(1)
-            .div_scalar(-most)
-    };
-    sigmoid(
-        entropy(alone).mul_scalar(own)
-            + entropy(by_statistics)
-                .mul_scalar(statistics)
-                .add_scalar(bias),
-    )
-}
-
-/// Returns the entropy of probabilities, divided by that of as many equal ones.
-fn relative_entropy(probabilities: &[f64]) -> f64 {
-    let terms = probabilities.iter().map(|p| -p * (p + SMALLEST).ln());
-    terms.sum::<f64>() / (probabilities.len() as f64).ln()
-}
-
-/// Draws the matrix that features are projected by, so that lengths stay what they are on average.
-fn projection(from: usize, to: usize, seed: u64, device: &Device) -> Tensor<2> {
-    let mut draws = stream(Purpose::Projection, [seed, from as u64, to as u64]);
-    let scale = 1.0 / (to as f64).sqrt();
-    let values: Vec<f64> = nearly_normal(&mut draws, from * to)
-        .into_iter()
-        .map(|value| value * scale)
-        .collect();
-    upload(&values, device).reshape([from, to])
 }
 
 pub(crate) fn upload(values: &[f64], device: &Device) -> Tensor<1> {

@@ -12,7 +12,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{BufReader, BufWriter, Read, Write};
+use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
@@ -136,32 +136,38 @@ impl Store {
 impl Writer {
     /// Adds a row.
     pub(super) fn write(&mut self, name: &Name, features: &[f32]) {
-        if self.file.is_none() {
-            let opened = self.path.take().and_then(|path| {
-                let mut options = OpenOptions::new();
-                options
-                    .write(true)
-                    .create_new(true)
-                    .mode(0o600)
-                    .open(path)
-                    .ok()
-            });
-            self.file = opened.map(BufWriter::new);
+        if let Some(path) = self.path.take() {
+            let mut options = OpenOptions::new();
+            options.write(true).create_new(true).mode(0o600);
+            match options.open(path) {
+                Ok(file) => self.file = Some(BufWriter::new(file)),
+                Err(error) => give_up(&error),
+            }
         }
         let row = written(name, features);
-        let failed = |file: &mut BufWriter<File>| file.write_all(&row).is_err();
-        if self.file.as_mut().is_some_and(failed) {
-            self.file = None;
-        }
+        self.carry_on(|file| file.write_all(&row));
     }
 
     /// Makes sure that what was added can be read by others.
     pub(super) fn flush(&mut self) {
-        let failed = |file: &mut BufWriter<File>| file.flush().is_err();
-        if self.file.as_mut().is_some_and(failed) {
-            self.file = None;
+        self.carry_on(BufWriter::flush);
+    }
+
+    /// Writes, or keeps nothing more.
+    fn carry_on(&mut self, act: impl FnOnce(&mut BufWriter<File>) -> io::Result<()>) {
+        if let Some(Err(error)) = self.file.as_mut().map(act) {
+            give_up(&error);
+            // What is buffered would fail again.
+            if let Some(file) = self.file.take() {
+                drop(file.into_parts());
+            }
         }
     }
+}
+
+/// Says that features must be computed anew next time.
+fn give_up(error: &io::Error) {
+    tracing::warn!(%error, "features cannot be kept, so the next start computes them again");
 }
 
 impl Wanted {

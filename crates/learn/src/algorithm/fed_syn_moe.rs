@@ -15,7 +15,7 @@ use fednode_onnx::{Graph, Value};
 
 use super::hyper::AGGREGATION;
 use super::part::{Part, Role, plain};
-use super::pfl_moe::{emit_mixed, gate, mixed};
+use super::sigmoid_gate::{emit_mixed, gate, mixed};
 use super::whole::output;
 use super::{
     Algorithm, Extractor, Optimizers, Output, Row, Setup, Stage, Step, StepContext, averaged,

@@ -63,6 +63,7 @@ mod pfedmoe;
 mod pfl_moe;
 mod plain;
 mod scaffold;
+mod sigmoid_gate;
 mod switch_gate;
 #[cfg(test)]
 pub(crate) mod testing;
