@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::CLOCK_SKEW;
 use crate::{
-    BlobId, BlobRef, FederationId, FederationSpec, InlineProxies, Lineage, MAX_BLOB_BYTES,
-    MAX_EXPERTS, NodeId, Round, Sketches, Timestamp,
+    AdvertId, BlobId, BlobRef, ClosingId, FederationId, FederationSpec, InlineProxies, Lineage,
+    MAX_BLOB_BYTES, MAX_EXPERTS, NodeId, Round, Sketches, Timestamp,
 };
 
 /// Largest encoded advert. Gossip costs every byte once per mesh link, so what is larger travels as a blob.
@@ -83,6 +83,8 @@ pub struct Local {
     /// The last closed round's mean that the node adopted. It differs from the lineage only for a node that had to go
     /// on alone; updates with one parent may be averaged.
     pub parent: Lineage,
+    /// The closed round that the node follows; nothing before the first. A closing counts only who follows the one before.
+    pub follows: Option<ClosingId>,
     /// The node's version of the averaged part.
     pub shared: Option<BlobRef>,
     /// Its experts, in slot order.
@@ -122,9 +124,9 @@ pub enum ProxyOffer {
     Blob(BlobRef),
 }
 
-/// One member of a closed round.
+/// One member of a closed round. It travels without the names of its fields: a closing names up to [`MAX_MEMBERS`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(from = "MemberFields", into = "MemberFields")]
 pub struct Member {
     /// Whose shared part.
     pub node: NodeId,
@@ -132,9 +134,36 @@ pub struct Member {
     pub shared: BlobRef,
     /// How much it counted.
     pub weight: f64,
+    /// The advert in which the member signed what it is counted with.
+    pub advert: AdvertId,
 }
 
-/// A closed round: everything needed to recompute it.
+/// Node, part, bytes of the part, weight, advert.
+type MemberFields = (NodeId, BlobId, u64, f64, AdvertId);
+
+impl From<MemberFields> for Member {
+    fn from((node, id, size, weight, advert): MemberFields) -> Self {
+        let shared = BlobRef { id, size };
+        Self {
+            node,
+            shared,
+            weight,
+            advert,
+        }
+    }
+}
+
+impl From<Member> for MemberFields {
+    fn from(member: Member) -> Self {
+        let BlobRef { id, size } = member.shared;
+        (member.node, id, size, member.weight, member.advert)
+    }
+}
+
+/// A closed round: everything needed to recompute it, and the words of those who were counted.
+///
+/// It is a certificate: each member is confirmed by an advert that it signed itself, which anybody can ask for by name,
+/// and the closing names the one before it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Global {
@@ -144,8 +173,8 @@ pub struct Global {
     pub mean: BlobRef,
     /// The lineage of the members: the mean of the round that this one follows.
     pub parent: Lineage,
-    /// Members counted in this and all rounds before it on this chain. When a partition heals, more history wins.
-    pub history: u64,
+    /// The closed round that this one follows; nothing before the first.
+    pub previous: Option<ClosingId>,
 }
 
 /// A frozen private module on offer (PM-MoE), or the word that its owner keeps it.
@@ -176,8 +205,8 @@ pub struct Withdraw {
 pub struct Fault {
     /// Who said it.
     pub accused: NodeId,
-    /// The false `Global`, as it was signed.
-    pub evidence: Global,
+    /// The advert with the false `Global`. Whoever has not heard it can ask for it by this name.
+    pub evidence: AdvertId,
     /// What the mean of its members really is.
     pub actual: BlobId,
 }
@@ -192,6 +221,30 @@ pub struct SignedAdvert {
     /// ed25519 over the domain-separated payload.
     #[serde(with = "serde_bytes")]
     pub signature: Vec<u8>,
+}
+
+impl SignedAdvert {
+    /// Returns the name by which others refer to the advert.
+    pub fn id(&self) -> AdvertId {
+        AdvertId::of(&self.payload)
+    }
+}
+
+/// An advert that was accepted, and the name by which others refer to it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Accepted {
+    /// The hash of its bytes as they were signed.
+    pub id: AdvertId,
+    /// What it says.
+    pub advert: Advert,
+}
+
+impl std::ops::Deref for Accepted {
+    type Target = Advert;
+
+    fn deref(&self) -> &Advert {
+        &self.advert
+    }
 }
 
 /// Tells why an advert was refused.
@@ -285,8 +338,7 @@ impl Body {
             }
             Self::Global(global) => global.blobs(),
             Self::Pool(offer) => offer.blob.into_iter().collect(),
-            Self::Fault(fault) => fault.evidence.blobs(),
-            Self::Withdraw(_) | Self::Leave => Vec::new(),
+            Self::Withdraw(_) | Self::Leave | Self::Fault(_) => Vec::new(),
         }
     }
 
@@ -297,14 +349,13 @@ impl Body {
         match self {
             Self::Local(local) => local.check(),
             Self::Global(global) => global.check(),
-            Self::Fault(fault) => fault.evidence.check(),
             Self::Pool(offer) if offer.kind.len() > 32 || !offer.score.is_finite() => {
                 Err(AdvertError::Bounds("a malformed pool offer"))
             }
             Self::Withdraw(withdraw) if withdraw.blobs.len() > MAX_WITHDRAWN => {
                 Err(AdvertError::Bounds("too many withdrawn blobs"))
             }
-            Self::Pool(_) | Self::Withdraw(_) | Self::Leave => Ok(()),
+            Self::Pool(_) | Self::Withdraw(_) | Self::Leave | Self::Fault(_) => Ok(()),
         }
     }
 }
@@ -317,6 +368,7 @@ impl Local {
         Self {
             lineage,
             parent: lineage,
+            follows: None,
             shared,
             experts,
             proxies,
@@ -351,6 +403,33 @@ impl Local {
 }
 
 impl Global {
+    /// Returns the name of this closing of a round: a hash of all that it says.
+    pub fn id(&self, round: Round) -> ClosingId {
+        let mut hasher = blake3::Hasher::new_derive_key("fednode closing 1");
+        let mut number = |number: u64| {
+            hasher.update(&number.to_le_bytes());
+        };
+        number(u64::from(round.0));
+        number(self.members.len() as u64);
+        number(self.mean.size);
+        hasher.update(self.mean.id.as_bytes());
+        hasher.update(self.parent.as_bytes());
+        // All zeros is no hash of anything, so it can stand for the beginning.
+        hasher.update(
+            self.previous
+                .map_or([0; 32], |id| *id.as_bytes())
+                .as_slice(),
+        );
+        for member in &self.members {
+            hasher.update(member.node.as_bytes());
+            hasher.update(member.shared.id.as_bytes());
+            hasher.update(&member.shared.size.to_le_bytes());
+            hasher.update(&member.weight.to_bits().to_le_bytes());
+            hasher.update(member.advert.as_bytes());
+        }
+        ClosingId::from_bytes(*hasher.finalize().as_bytes())
+    }
+
     fn blobs(&self) -> Vec<BlobRef> {
         self.members
             .iter()
@@ -373,9 +452,6 @@ impl Global {
             () if self.members.len() > MAX_MEMBERS => Err(AdvertError::Bounds("too many members")),
             () if !ordered => Err(AdvertError::Bounds("members out of order or counted twice")),
             () if !weighted => Err(AdvertError::Bounds("a member of impossible weight")),
-            () if self.history < self.members.len() as u64 => {
-                Err(AdvertError::Bounds("an impossible history"))
-            }
             () => Ok(()),
         }
     }

@@ -6,7 +6,7 @@ use crate::spec::Entry;
 use crate::{FederationId, Timestamp};
 
 /// Version of the protocol; nodes of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 1;
+pub const PROTOCOL_VERSION: u32 = 2;
 
 /// What a process is to the federation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

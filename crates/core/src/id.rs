@@ -96,6 +96,17 @@ byte_name!(
     "blob id"
 );
 
+byte_name!(
+    /// An advert: BLAKE3 of its bytes as they were signed.
+    AdvertId,
+    "advert id"
+);
+byte_name!(
+    /// A closed round: BLAKE3 of what it says. Who says it is not part of it, so that two who closed a round alike agree.
+    ClosingId,
+    "closing id"
+);
+
 impl NodeId {
     /// Returns the binary libp2p peer id (the identity multihash of the public key).
     pub fn to_peer_id_bytes(&self) -> Vec<u8> {
@@ -168,6 +179,15 @@ macro_rules! hex_name {
 
 hex_name!(FederationId, "federation id");
 hex_name!(BlobId, "blob id");
+hex_name!(AdvertId, "advert id");
+hex_name!(ClosingId, "closing id");
+
+impl AdvertId {
+    /// Names the bytes that an author signed.
+    pub fn of(payload: &[u8]) -> Self {
+        Self(*blake3::hash(payload).as_bytes())
+    }
+}
 
 impl BlobId {
     /// Names bytes: BLAKE3 of all of them.

@@ -57,9 +57,9 @@ mod time;
 pub mod work;
 
 pub use advert::{
-    ADVERT_LIFE, Advert, AdvertError, Body, ExpertOffer, Fault, Global, Local, MAX_ADVERT_BYTES,
-    MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS, Member, PoolOffer, ProxyOffer, Sequence,
-    SignedAdvert, Withdraw,
+    ADVERT_LIFE, Accepted, Advert, AdvertError, Body, ExpertOffer, Fault, Global, Local,
+    MAX_ADVERT_BYTES, MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS, Member, PoolOffer,
+    ProxyOffer, Sequence, SignedAdvert, Withdraw,
 };
 pub use augmentation::{Augmentation, CROP_SHIFT};
 pub use blob::{
@@ -73,7 +73,9 @@ pub use exchange::{
 };
 pub use fednode_config::{self as config, ConfigError, config};
 pub use hello::{Hello, PROTOCOL_VERSION, Refusal, Role};
-pub use id::{BlobId, ExpertId, FederationId, Lineage, NameError, NodeId, Round, Slot};
+pub use id::{
+    AdvertId, BlobId, ClosingId, ExpertId, FederationId, Lineage, NameError, NodeId, Round, Slot,
+};
 pub use params::{
     Layout, LayoutMismatch, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, ParamSet, ParamsError, Tensor,
 };

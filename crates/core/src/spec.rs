@@ -234,6 +234,9 @@ crate::config! {
         /// Seconds that a round stays open for stragglers once the quorum is there; also how long each acting
         /// aggregator has when the aggregator is gone.
         grace_seconds: f64 = 3.0,
+        /// Most that a member weighs in a mean that is weighted by samples: so many medians of the members' samples (0 or at
+        /// least 1; 0 sets no bound). Samples are a member's own word.
+        max_weight: f64 = 3.0,
         /// Probability that a node recomputes the mean of a round it did not close itself (0 to 1).
         audit: f64 = 0.05,
         /// About how many nodes' updates everybody receives in a round (64 to 512). In a larger federation a draw names them;

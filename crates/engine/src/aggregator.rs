@@ -15,22 +15,22 @@ use std::sync::Arc;
 
 use fednode_core::draw::DrawSeed;
 use fednode_core::{
-    Advert, BlobId, Body, BroadcastSet, FederationSpec, Global, Lineage, Local, NodeId, Round,
-    Schedule, Timestamp,
+    Accepted, BlobId, Body, BroadcastSet, ClosingId, FederationSpec, Global, Lineage, NodeId,
+    Round, Schedule, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::chain;
-use crate::closing::Closer;
+use crate::closing::{Base, Closer};
 use crate::cohort::Cohort;
 use crate::event::{Arrival, AverageReport, Fetch, FetchKind, Input, Note, Output, Purpose, Timer};
-use crate::follower::{Closed, Follower};
+use crate::follower::Follower;
 use crate::light;
 use crate::outbox::Outbox;
 use crate::state::{Head, Phase};
 use crate::status::{Status, Waiting};
 use crate::trials::Trials;
-use crate::view::View;
+use crate::view::{Recorded, Update, View};
 
 /// What trace lines call this machine.
 const ROLE: &str = "aggregator";
@@ -135,6 +135,12 @@ impl Aggregator {
             Input::PeerUp { node, role } => self.view.connect(node, role),
             Input::PeerDown { node } => self.view.disconnect(node),
             Input::Advert(advert) => self.handle_advert(&advert),
+            Input::Equivocated { node } => {
+                if !self.view.is_banned(node) {
+                    self.outbox.note(Note::Equivocated(node));
+                    self.convict(node, "told some one thing and others another".to_owned());
+                }
+            }
             Input::Fetched(blob) => self.handle_arrival(blob, Arrival::Held),
             Input::FetchFailed(blob) => self.handle_arrival(blob, Arrival::Failed),
             Input::Averaged(report) => match report.purpose {
@@ -143,7 +149,9 @@ impl Aggregator {
             },
             Input::Start => self.on_start(),
             Input::Synced => self.synced = true,
-            // Timers only wake the machine: what they mean is read off `now` below.
+            // What did not count enough members a moment ago may do so now.
+            Input::Timer(Timer::Look(_)) => self.consider_globals(),
+            // Other timers only wake the machine: what they mean is read off `now` below.
             Input::Timer(_) => {}
             Input::Leave => self.outbox.publish(self.head().round, Body::Leave),
             Input::Trained(_)
@@ -170,7 +178,7 @@ impl Aggregator {
     }
 
     /// Returns the newest closed round.
-    pub fn head(&self) -> Head {
+    pub fn head(&self) -> &Head {
         self.chain.head()
     }
 
@@ -193,7 +201,7 @@ impl Aggregator {
             return Status {
                 phase,
                 round: head.round,
-                head,
+                head: head.clone(),
                 waiting: vec![],
             };
         }
@@ -206,12 +214,13 @@ impl Aggregator {
         Status {
             phase,
             round: head.round.next(),
-            head,
+            head: head.clone(),
             waiting: vec![waiting],
         }
     }
 
     fn handle_arrival(&mut self, blob: BlobId, arrival: Arrival) {
+        self.view.on_arrival(blob, arrival);
         self.open.closer.resolve(blob, arrival);
         self.resolve_trial(blob, arrival);
     }
@@ -222,15 +231,25 @@ impl Aggregator {
         self.outbox.set_timer(Timer::Join, patience);
     }
 
-    fn handle_advert(&mut self, advert: &Arc<Advert>) {
+    fn handle_advert(&mut self, advert: &Arc<Accepted>) {
         // Where nothing is averaged there is nothing to close, and an aggregator need not remember anybody.
-        if self.spec.exchange.averaging.is_none() || !self.view.record(advert) {
+        if self.spec.exchange.averaging.is_none() {
             return;
+        }
+        match self.view.record(advert) {
+            Recorded::Nothing => return,
+            Recorded::Evidence => return self.consider_globals(),
+            Recorded::News => {}
         }
         match &advert.body {
             Body::Local(local) => {
-                self.handle_local(advert.author, advert.round, local);
-                if self.chain.is_unconfirmed() {
+                self.handle_local(Update {
+                    node: advert.author,
+                    round: advert.round,
+                    id: advert.id,
+                    local,
+                });
+                if self.chain.waits_for_updates() {
                     self.consider_globals();
                 }
             }
@@ -246,8 +265,9 @@ impl Aggregator {
         }
     }
 
-    fn handle_local(&mut self, author: NodeId, round: Round, local: &Local) {
-        let head = self.head();
+    fn handle_local(&mut self, update: Update<'_>) {
+        let (author, round, local) = (update.node, update.round, update.local);
+        let head = self.head().clone();
         // A mean that changes nothing has the name of the one before: the round tells what was trained after it.
         if round <= head.round || author == self.me {
             return;
@@ -264,7 +284,7 @@ impl Aggregator {
             // Others train in this round, which has a time of its own.
             self.open = OpenRound::new(&self.spec, &self.schedule);
         }
-        let Some(blob) = self.open.closer.offer(author, round, local) else {
+        let Some(blob) = self.open.closer.offer(update) else {
             return;
         };
         let deadline = self.now + self.spec.round.deadline();
@@ -283,31 +303,30 @@ impl Aggregator {
         }));
     }
 
-    fn follow(&mut self, closed: &Closed) {
-        let (round, global) = (closed.round, &closed.global);
-        self.chain.follow(round, global);
+    fn follow(&mut self, author: NodeId, round: Round, global: &Global) {
+        let counts_again = self.spec.round.participation >= 1.0 && !self.broadcast_set.is_partial();
+        self.chain.follow(&self.view, round, global, counts_again);
         self.n_members = global.members.len();
         self.outbox.note(Note::RoundClosed {
             round,
-            by: Some(closed.author),
+            by: Some(author),
             members: self.n_members as u32,
         });
         self.outbox.push(Output::Save);
-        self.open_next(global);
+        self.open_next(global.id(round));
     }
 
     /// Starts collecting for the next round, with the updates that already arrived.
-    fn open_next(&mut self, global: &Global) {
+    fn open_next(&mut self, closing: ClosingId) {
         self.trials.clear();
         self.unproven.clear();
         self.open = OpenRound::new(&self.spec, &self.schedule);
-        let newest = self.view.newest_locals();
-        let early: Vec<(NodeId, Round, Local)> = newest
-            .filter(|(_, _, local)| local.parent == global.mean.id)
-            .map(|(node, round, local)| (node, round, local.clone()))
-            .collect();
-        for (node, round, local) in early {
-            self.handle_local(node, round, &local);
+        for update in self.view.newest_adverts() {
+            if let Some(update) = Update::of(&update)
+                && update.local.follows == Some(closing)
+            {
+                self.handle_local(update);
+            }
         }
     }
 
@@ -318,12 +337,23 @@ impl Aggregator {
     }
 
     /// Returns the nodes whose update is waited for: those connected that have not left, that are drawn to train in this
-    /// round and that all receive from.
+    /// round and that all receive from. After the first round that is who was counted in the one before, or was only late
+    /// for it: whoever connects and stays silent holds nobody up.
     fn expected(&self) -> Vec<NodeId> {
         let round = self.open_round();
         let cohort = Cohort::draw(&self.spec, &self.schedule, round, self.view.known());
-        let counts =
-            |node: &NodeId| self.broadcast_set.contains(*node, round) && cohort.contains(*node);
+        let head = self.head();
+        let is_proven = |node| {
+            head.counted.is_empty()
+                || head.counts(node)
+                || self
+                    .view
+                    .newest_local(node)
+                    .is_some_and(|(newest, _)| newest.next() >= head.round)
+        };
+        let counts = |node: &NodeId| {
+            self.broadcast_set.contains(*node, round) && cohort.contains(*node) && is_proven(*node)
+        };
         self.view.neighbours().filter(counts).collect()
     }
 
@@ -345,7 +375,10 @@ impl Aggregator {
     /// there the last round says how many speak. Where chance draws the cohort, no more are counted on than surely come.
     fn planned(&self) -> usize {
         match self.head().round {
-            Round::ZERO => self.spec.surely_trained(),
+            Round::ZERO => {
+                let planned = self.spec.surely_trained();
+                planned.saturating_sub(self.view.n_gone())
+            }
             _ if self.broadcast_set.is_partial() => self.n_members.min(self.spec.surely_trained()),
             _ => 0,
         }
@@ -379,7 +412,7 @@ impl Aggregator {
         let in_time = is_quorum && (grace_over || all_in(&expected.nodes));
         // Kept before the mean is ordered: ordering does not change who is expected.
         self.open.expected = Some(expected);
-        if in_time || deadline_over {
+        if in_time || deadline_over && self.is_most_of_heard() {
             self.order_mean();
         }
         let too_few = deadline_over && !self.open.closer.is_averaging();
@@ -390,9 +423,28 @@ impl Aggregator {
         }
     }
 
+    /// Tells whether most of those whose update of the open round was heard could be counted. Nobody would follow less.
+    fn is_most_of_heard(&self) -> bool {
+        let Some(parent) = self.parent() else {
+            return false;
+        };
+        let previous = self.head().closing;
+        let (round, members) = self
+            .open
+            .closer
+            .members(Base { previous, parent }, self.draws);
+        let heard = self
+            .view
+            .locals(round)
+            .filter(|(node, _)| !self.view.is_doubtful(*node));
+        2 * members.len() > heard.count()
+    }
+
     fn order_mean(&mut self) {
         if let Some(parent) = self.parent() {
-            let order = self.open.closer.order_mean(parent, self.draws);
+            let previous = self.head().closing;
+            let base = Base { previous, parent };
+            let order = self.open.closer.order_mean(base, self.draws);
             self.outbox.push_some(order.map(Output::Average));
         }
     }
@@ -415,14 +467,10 @@ impl Aggregator {
         let Some(parent) = self.parent() else {
             return self.open.closer.reopen();
         };
-        let closed = Closed {
-            author: self.me,
-            round: mean.round,
-            global: self.chain.close(parent, mean.blob, mean.members),
-        };
-        let announcement = Body::Global(closed.global.clone());
+        let global = self.chain.close(parent, mean.blob, mean.members);
         // Published before it is followed: the announcement names the head that it follows.
-        self.outbox.publish(closed.round, announcement);
-        self.follow(&closed);
+        self.outbox
+            .publish(mean.round, Body::Global(global.clone()));
+        self.follow(self.me, mean.round, &global);
     }
 }

@@ -1,16 +1,24 @@
 //! Which closed round to follow.
 //!
-//! Closed rounds form a chain: each names the mean it follows (`parent`) and how many members were counted so far
-//! (`history`). A node follows the chain with the most history; of two closings of one round (the aggregator's and an
-//! acting one's, or two acting ones') the lower rank wins until the node has moved on. History cannot be invented: a
-//! majority of the members must have signed, each in an advert of its own, that it trained what it is counted with.
-//! Each must also have signed that it trained from the mean that is followed, for that round or a later one. So nobody
-//! can count members that are not there, or say that all rounds are done. On our own chain the history must be ours
-//! plus the members, on another no more than so many rounds can have counted.
+//! Closed rounds form a chain: each names the one that it follows, by the hash of all that it says. A closing is a
+//! certificate. For each member it names the advert in which that member signed its part, its samples and the closing that
+//! it follows itself. Whoever lacks one of these adverts asks for it by name. So nobody is counted who did not say so, and
+//! nobody is blamed for what another node signed.
+//!
+//! A closing of the next round is followed if it counts a quorum ([`crate::quorum`]). Another chain is followed if more
+//! nodes stand behind it ([`crate::support`]). Of two closings of one round the lower rank wins until the node has moved on.
+
+use std::time::Duration;
 
 use fednode_core::draw::{DrawSeed, draw};
-use fednode_core::{FederationSpec, Global, Lineage, MAX_MEMBERS, NodeId, Round, Schedule};
+use fednode_core::{
+    Accepted, Body, BroadcastSet, FederationSpec, Global, Lineage, Local, Member, NodeId, Round,
+    Schedule,
+};
 
+use crate::closing::weights;
+use crate::event::Lacking;
+use crate::follower::Announced;
 use crate::state::Head;
 use crate::view::View;
 
@@ -22,108 +30,167 @@ const SLACK: u64 = 64 << 10;
 pub(crate) enum Verdict {
     /// It follows our head.
     Next,
-    /// Another chain with more history: follow it.
+    /// Another chain with more nodes behind it: follow it.
     Switch,
     /// Nothing new.
     Old,
-    /// Perhaps good, but not enough of its members have confirmed it yet.
-    Unconfirmed,
-    /// It is false by what its own members signed.
+    /// Another chain that too few stand behind so far.
+    Outvoted,
+    /// Perhaps good: these adverts of its members were not heard yet, or it counts too few members for now.
+    Unconfirmed(Vec<Lacking>),
+    /// It is false by itself, or by what its members signed.
     False(String),
 }
 
-/// Judges an announced closed round.
-pub(crate) fn judge(
-    head: &Head,
-    initial: Lineage,
-    round: Round,
-    global: &Global,
-    view: &View,
-    spec: &FederationSpec,
-    schedule: &Schedule,
-) -> Verdict {
-    let is_ours = head.mean.is_some_and(|mean| mean.id == global.mean.id);
-    // Another closing of a round that this node has already followed comes too late, whoever signed it.
-    let is_sibling = head.parent == Some(global.parent);
-    // A round in which nothing was learned has the mean of the one before, and the next one has its parent.
-    let is_later = round > head.round;
-    let stands_still = head.mean.map(|mean| mean.id) == head.parent;
-    let is_done = is_ours && !is_later || is_sibling && !(stands_still && is_later);
-    if is_done || global.history <= head.history {
-        return Verdict::Old;
+/// What a machine judges closed rounds by.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Judge<'a> {
+    pub(crate) spec: &'a FederationSpec,
+    pub(crate) schedule: &'a Schedule,
+    pub(crate) broadcast_set: BroadcastSet,
+    pub(crate) view: &'a View,
+    pub(crate) head: &'a Head,
+    pub(crate) me: NodeId,
+    /// Whether this machine trains itself in the round.
+    pub(crate) trains: bool,
+    /// Whether this machine is the aggregator.
+    pub(crate) aggregates: bool,
+    /// What everybody starts from; an aggregator does not know it.
+    pub(crate) initial: Option<Lineage>,
+    /// How long the round has been waited for.
+    pub(crate) waited: Duration,
+}
+
+impl Judge<'_> {
+    /// Judges an announced closed round.
+    pub(crate) fn judge(&self, said: Announced<'_>) -> Verdict {
+        let Announced {
+            author,
+            round,
+            global,
+            ..
+        } = said;
+        let head = self.head;
+        // Nobody goes back behind a closed round.
+        if head.chain().any(|id| id == said.id) {
+            return Verdict::Old;
+        }
+        let follows = global.previous == head.closing;
+        if let Some(falsehood) = self.bounds_broken(round, global, follows) {
+            return Verdict::False(falsehood);
+        }
+        if follows && !self.is_parent(global.parent) {
+            return Verdict::Old;
+        }
+        if !follows && !self.is_stronger(said) {
+            // Somebody follows it, and more may.
+            let is_contested = self.support(said) > 0;
+            return if is_contested {
+                Verdict::Outvoted
+            } else {
+                Verdict::Old
+            };
+        }
+        // The sums of everybody's statistics are no model: only who has the model that they were gathered with can use them.
+        if !follows && self.schedule.gathers_statistics_in(round) {
+            return Verdict::Old;
+        }
+        match self.confirm(author, round, global) {
+            Confirmation::False(falsehood) => Verdict::False(falsehood),
+            Confirmation::Lacking(adverts) => Verdict::Unconfirmed(adverts),
+            Confirmation::Full if !follows => Verdict::Switch,
+            Confirmation::Full if self.is_enough(author, round, global) => Verdict::Next,
+            // Where most have gone on from it, there is nothing else to wait for.
+            Confirmation::Full if self.is_stronger(said) => Verdict::Next,
+            Confirmation::Full => Verdict::Unconfirmed(Vec::new()),
+        }
     }
-    let follows = global.parent == lineage_of(head, initial);
-    let falsehood = bounds_broken(head, round, global, spec, schedule)
-        .or_else(|| contradiction(round, global, view, spec, schedule))
-        .or_else(|| history_broken(head, global).filter(|_| follows));
-    if let Some(falsehood) = falsehood {
-        return Verdict::False(falsehood);
+
+    /// Tells whether every member of a closing has signed what it is counted with.
+    pub(crate) fn is_confirmed(&self, said: Announced<'_>) -> bool {
+        let confirmation = self.confirm(said.author, said.round, said.global);
+        matches!(confirmation, Confirmation::Full)
     }
-    // The sums of everybody's statistics are no model: only who has the model that they were gathered with can use them.
-    if !follows && schedule.gathers_statistics_in(round) {
-        return Verdict::Old;
+
+    /// Says which bound this closing breaks. It convicts its author: whoever signs must have known better.
+    fn bounds_broken(&self, round: Round, global: &Global, follows: bool) -> Option<String> {
+        let members = global.members.len() as u64;
+        if members < u64::from(self.spec.fewest_members()) {
+            return Some(format!(
+                "a round of {members} members, fewer than are needed"
+            ));
+        }
+        if follows && self.head.closing.is_some() && !self.is_parent(global.parent) {
+            return Some("another mean than that of the round that it follows".to_owned());
+        }
+        // Sizes are judged before a byte is fetched: they are what the store reserves, and how long a transfer may take.
+        let parts = global.members.iter().map(|member| member.shared.size);
+        let largest = parts.fold(global.mean.size, u64::max);
+        let is_too_large = follows && largest > most_bytes(self.head, round, self.schedule);
+        is_too_large.then(|| {
+            format!("a mean or a part of {largest} bytes, far more than the mean before it")
+        })
     }
-    let is_confirmed = 2 * view.confirmed(round, global) > global.members.len();
-    match (is_confirmed, follows) {
-        (false, _) => Verdict::Unconfirmed,
-        (true, true) => Verdict::Next,
-        (true, false) => Verdict::Switch,
+
+    /// Tells whether a round with this parent goes on from the head.
+    fn is_parent(&self, parent: Lineage) -> bool {
+        let mean = self.head.mean.map(|mean| mean.id);
+        mean.or(self.initial).is_none_or(|mean| mean == parent)
+    }
+
+    /// Holds every member against the advert that it signed.
+    fn confirm(&self, named_by: NodeId, round: Round, global: &Global) -> Confirmation {
+        let (mut lacking, mut samples, mut in_round) = (Vec::new(), Vec::new(), 0);
+        for member in &global.members {
+            let Some(advert) = self.view.signed(member) else {
+                let (advert, author) = (member.advert, member.node);
+                lacking.push(Lacking {
+                    advert,
+                    author,
+                    named_by,
+                });
+                continue;
+            };
+            let Some(local) = counted_so(member, advert, global) else {
+                let node = member.node.short();
+                return Confirmation::False(format!(
+                    "it counts {node} otherwise than that node signed"
+                ));
+            };
+            samples.push(local.n_samples);
+            in_round += usize::from(advert.round >= round);
+        }
+        // The round of an honest closing is the median of its members', so most are of that round or of a later one.
+        if !lacking.is_empty() || 2 * in_round <= global.members.len() {
+            return Confirmation::Lacking(lacking);
+        }
+        let weighting = self.schedule.weighting(round, &self.spec.exchange);
+        let due = weights(&samples, weighting, self.spec.round.max_weight);
+        let members = global.members.iter();
+        if members.zip(due).any(|(member, due)| member.weight != due) {
+            return Confirmation::False("it weighs its members otherwise than all must".to_owned());
+        }
+        Confirmation::Full
     }
 }
 
-/// Says which bound of any closed round this one breaks. It convicts its author: whoever signs must have known better.
-fn bounds_broken(
-    head: &Head,
-    round: Round,
-    global: &Global,
-    spec: &FederationSpec,
-    schedule: &Schedule,
-) -> Option<String> {
-    let members = global.members.len() as u64;
-    if members < u64::from(spec.fewest_members()) {
-        return Some(format!(
-            "a round of {members} members, fewer than are needed"
-        ));
-    }
-    // No more than MAX_MEMBERS are counted in a round, so history has a ceiling that nobody can talk away.
-    if global.history > u64::from(round.0).saturating_mul(MAX_MEMBERS as u64) {
-        return Some(format!(
-            "a history of {}, more than {round} rounds can have counted",
-            global.history
-        ));
-    }
-    // The size is judged before a byte is fetched: it is what the store reserves.
-    let is_too_large = global.mean.size > most_bytes(head, round, schedule);
-    is_too_large.then(|| {
-        format!(
-            "a mean of {} bytes, far more than the one before it",
-            global.mean.size
-        )
-    })
+/// What members say of a closing that counts them.
+enum Confirmation {
+    Full,
+    /// These adverts were not heard, or most members are not of this round.
+    Lacking(Vec<Lacking>),
+    False(String),
 }
 
-/// Says which member is counted otherwise than by its own advert.
-fn contradiction(
-    round: Round,
-    global: &Global,
-    view: &View,
-    spec: &FederationSpec,
-    schedule: &Schedule,
-) -> Option<String> {
-    let weighting = schedule.weighting(round, &spec.exchange);
-    let node = view.contradiction(round, global, weighting)?;
-    Some(format!(
-        "it counts {} otherwise than that node signed",
-        node.short()
-    ))
-}
-
-/// Says how a round that follows our head counts wrong: it must count on from our history. Of another chain only the
-/// ceiling is known.
-fn history_broken(head: &Head, global: &Global) -> Option<String> {
-    let added = head.history + global.members.len() as u64;
-    (global.history != added)
-        .then(|| format!("a history of {} where {added} were counted", global.history))
+/// Returns a member's update if the closing counts it as its author signed it.
+fn counted_so<'a>(member: &Member, advert: &'a Accepted, global: &Global) -> Option<&'a Local> {
+    let Body::Local(local) = &advert.body else {
+        return None;
+    };
+    let is_so = advert.author == member.node
+        && local.shared == Some(member.shared)
+        && (local.follows, local.parent) == (global.previous, global.parent);
+    is_so.then_some(local)
 }
 
 /// Returns how many bytes a part or a mean can have at most that follows the head: what is announced is reserved before
@@ -135,6 +202,11 @@ pub(crate) fn most_bytes(head: &Head, round: Round, schedule: &Schedule) -> u64 
         }
         Some(_) | None => u64::MAX,
     }
+}
+
+/// Returns how long an advert that is lacking may be under way before it is asked for.
+pub(crate) fn moment(spec: &FederationSpec) -> Duration {
+    spec.round.grace() / 4
 }
 
 /// Returns the lineage of the head: its mean, or what everybody started from.
@@ -150,12 +222,19 @@ pub(crate) enum Rank {
     Aggregator,
     /// A node in its place.
     Acting([u8; 32]),
+    /// Who is banned, or did not deliver before: it comes after everybody else.
+    Doubtful([u8; 32]),
 }
 
 impl Rank {
     /// Returns the rank of a node that acts as aggregator in a round.
     pub(crate) fn acting(seed: DrawSeed, round: Round, node: NodeId) -> Self {
         Self::Acting(draw(b"fednode acting aggregator 1", seed, round, node))
+    }
+
+    /// Returns the rank of a node that is doubtful.
+    pub(crate) fn doubtful(seed: DrawSeed, round: Round, node: NodeId) -> Self {
+        Self::Doubtful(draw(b"fednode acting aggregator 1", seed, round, node))
     }
 }
 
@@ -164,11 +243,19 @@ mod tests {
     use std::sync::Arc;
 
     use fednode_core::{
-        Advert, Averaging, BlobId, BlobRef, Body, FederationId, Local, Member, Rule, Sequence,
-        Timestamp, Weighting,
+        Advert, AdvertId, Averaging, BlobId, BlobRef, ClosingId, FederationId, Role, Rule,
+        Sequence, Timestamp, Weighting,
     };
 
     use super::*;
+    use crate::view::Recorded;
+
+    const AGGREGATOR: u8 = 200;
+    const LIAR: u8 = 9;
+
+    fn node(n: u8) -> NodeId {
+        NodeId::from_bytes([n; 32])
+    }
 
     fn blob(n: u8) -> BlobRef {
         BlobRef {
@@ -177,151 +264,358 @@ mod tests {
         }
     }
 
-    fn global(parent: u8, members: u8, history: u64) -> Global {
-        let member = |n| Member {
-            node: NodeId::from_bytes([n; 32]),
-            shared: blob(100 + n),
-            weight: 1.0,
-        };
-        let members = (0..members).map(member).collect();
-        Global {
-            members,
-            mean: blob(50),
-            parent: blob(parent).id,
-            history,
-        }
+    /// The name of a closing that a mean stands for.
+    fn closing(mean: u8) -> ClosingId {
+        ClosingId::from_bytes([mean; 32])
     }
 
-    /// What a member said of round 4: what it trained, from what.
-    fn update(n: u8, parent: u8) -> Arc<Advert> {
+    fn update_id(n: u8, round: u32, follows: u8) -> AdvertId {
+        AdvertId::of(&[n, round as u8, follows])
+    }
+
+    /// What a node said of a round: what it trained, from which mean.
+    fn update(n: u8, round: u32, follows: u8, n_samples: u32) -> Arc<Accepted> {
         let local = Local {
             shared: Some(blob(100 + n)),
-            ..Local::new(blob(parent).id, 10)
+            follows: Some(closing(follows)),
+            ..Local::new(blob(follows).id, n_samples)
         };
-        Arc::new(Advert {
+        let advert = Advert {
             federation: FederationId::from_bytes([0; 32]),
-            author: NodeId::from_bytes([n; 32]),
+            author: node(n),
             sequence: Sequence {
                 incarnation: 1,
-                counter: 0,
+                counter: u64::from(round),
             },
-            round: Round(4),
+            round: Round(round),
             issued_at: Timestamp(0),
             expires_at: Timestamp(0),
             body: Body::Local(local),
-        })
-    }
-
-    /// Round 3 is followed; six nodes have said what they trained in round 4 from its mean.
-    fn known() -> (Head, View) {
-        let head = Head {
-            round: Round(3),
-            mean: Some(blob(7)),
-            parent: Some(blob(6).id),
-            history: 30,
         };
-        let mut view = View::new(2);
-        (1..=6).for_each(|n| assert!(view.record(&update(n, 7))));
-        (head, view)
+        let id = update_id(n, round, follows);
+        Arc::new(Accepted { id, advert })
     }
 
-    /// Judges a round that follows `known`, under a spec.
-    fn verdict(head: &Head, spec: &FederationSpec, round: u32, global: &Global) -> Verdict {
-        let (initial, schedule) = (blob(0).id, Schedule::of(spec));
-        let (_, view) = known();
-        judge(head, initial, Round(round), global, &view, spec, &schedule)
+    /// A closing of a round that counts these nodes, as they signed it.
+    fn closed(round: u32, members: &[u8], follows: u8, weight: f64) -> Global {
+        let member = |n: &u8| Member {
+            node: node(*n),
+            shared: blob(100 + n),
+            weight,
+            advert: update_id(*n, round, follows),
+        };
+        Global {
+            members: members.iter().map(member).collect(),
+            mean: blob(50),
+            parent: blob(follows).id,
+            previous: Some(closing(follows)),
+        }
+    }
+
+    /// A machine that follows round 3, which counted nine nodes. It has heard their updates of round 4.
+    struct Machine {
+        spec: FederationSpec,
+        view: View,
+        head: Head,
+        waited: Duration,
+        /// Who says what is judged.
+        author: NodeId,
+    }
+
+    impl Machine {
+        fn new(weighting: Weighting) -> Self {
+            let mut spec = FederationSpec::default();
+            let rule = Rule::default();
+            spec.exchange.averaging = Some(Averaging { weighting, rule });
+            let head = Head {
+                round: Round(3),
+                mean: Some(blob(7)),
+                parent: Some(blob(6).id),
+                closing: Some(closing(7)),
+                ancestors: vec![closing(6), closing(5)],
+                counted: (1..=9).map(node).collect(),
+            };
+            let mut machine = Self {
+                spec,
+                view: View::new(3),
+                head,
+                waited: Duration::ZERO,
+                author: node(AGGREGATOR),
+            };
+            machine.view.connect(node(AGGREGATOR), Role::Aggregator);
+            for n in 1..=9 {
+                machine.view.connect(node(n), Role::Node);
+                machine.hear(&update(n, 4, 7, 10));
+            }
+            machine
+        }
+
+        fn hear(&mut self, advert: &Arc<Accepted>) {
+            assert_eq!(self.view.record(advert), Recorded::News);
+        }
+
+        fn verdict(&self, round: u32, global: &Global) -> Verdict {
+            let schedule = Schedule::of(&self.spec);
+            let judge = Judge {
+                spec: &self.spec,
+                schedule: &schedule,
+                broadcast_set: BroadcastSet::of(&self.spec),
+                view: &self.view,
+                head: &self.head,
+                me: node(1),
+                trains: true,
+                aggregates: false,
+                initial: Some(blob(0).id),
+                waited: self.waited,
+            };
+            judge.judge(Announced {
+                author: self.author,
+                round: Round(round),
+                advert: AdvertId::of(b"announcement"),
+                id: global.id(Round(round)),
+                global,
+            })
+        }
+    }
+
+    const ALL: [u8; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
+
+    fn is_false(verdict: &Verdict) -> bool {
+        matches!(verdict, Verdict::False(_))
     }
 
     #[test]
-    fn follows_its_own_chain_and_refuses_invented_history() {
-        let ((head, _), spec) = (known(), FederationSpec::default());
-        let judge_in = |round, global| verdict(&head, &spec, round, &global);
-        let judge = |global| judge_in(4, global);
-        let is_false = |global| matches!(judge(global), Verdict::False(_));
-        assert_eq!(judge(global(7, 5, 35)), Verdict::Next);
-        assert!(is_false(global(7, 5, 36)));
-        assert!(is_false(global(7, 1, 31)), "too few members");
-        assert_eq!(judge(global(5, 5, 30)), Verdict::Old);
+    fn a_closing_of_what_a_quorum_signed_is_followed() {
+        let machine = Machine::new(Weighting::Uniform);
+        assert_eq!(machine.verdict(4, &closed(4, &ALL, 7, 1.0)), Verdict::Next);
         assert_eq!(
-            judge(global(6, 6, 31)),
+            machine.verdict(4, &closed(4, &ALL[1..], 7, 1.0)),
+            Verdict::Next
+        );
+        // Nobody follows it, and all follow the head.
+        let again = closed(3, &ALL, 6, 1.0);
+        assert_eq!(
+            machine.verdict(3, &again),
             Verdict::Old,
-            "the round that was followed is closed a second time"
+            "round 3 closed once more"
         );
+    }
+
+    #[test]
+    fn not_even_one_stranger_is_counted() {
+        let machine = Machine::new(Weighting::Samples);
+        let mut ghost = closed(4, &ALL, 7, 10.0);
+        let stranger = Member {
+            node: node(99),
+            weight: 1e300,
+            advert: update_id(99, 4, 7),
+            ..ghost.members[0]
+        };
+        ghost.members.push(stranger);
+        let lacking = Lacking {
+            advert: update_id(99, 4, 7),
+            author: node(99),
+            named_by: node(AGGREGATOR),
+        };
         assert_eq!(
-            judge(global(5, 5, 1_000)),
-            Verdict::Unconfirmed,
-            "nobody confirms another chain"
+            machine.verdict(4, &ghost),
+            Verdict::Unconfirmed(vec![lacking])
         );
+    }
+
+    #[test]
+    fn two_of_nine_close_no_round() {
+        let mut machine = Machine::new(Weighting::Uniform);
+        let two = closed(4, &[1, LIAR], 7, 1.0);
+        assert_eq!(machine.verdict(4, &two), Verdict::Unconfirmed(vec![]));
+        machine.waited = machine.spec.round.grace();
+        assert_eq!(machine.verdict(4, &two), Verdict::Unconfirmed(vec![]));
+        machine.waited = machine.spec.round.deadline();
         assert_eq!(
-            judge_in(99, global(7, 5, 35)),
-            Verdict::Unconfirmed,
-            "nor that all rounds are done"
+            machine.verdict(4, &two),
+            Verdict::Unconfirmed(vec![]),
+            "nine were heard"
         );
-        assert!(is_false(global(5, 5, u64::MAX)), "not in four rounds");
-        let mut strangers = global(7, 5, 35);
-        for member in &mut strangers.members {
-            member.node = NodeId::from_bytes([99; 32]);
+        machine.view = View::new(3);
+        for n in [1, LIAR] {
+            machine.hear(&update(n, 4, 7, 10));
         }
         assert_eq!(
-            judge(strangers),
-            Verdict::Unconfirmed,
-            "nobody is counted who is not there"
+            machine.verdict(4, &two),
+            Verdict::Next,
+            "nobody else has said anything"
         );
-        let mut large = global(7, 5, 35);
-        large.mean.size = 1 << 20;
-        assert!(is_false(large), "far larger than the mean before");
-        let mut heavy = global(7, 5, 35);
-        heavy.members[0].weight = 1e12;
-        assert!(is_false(heavy), "every member counts the same");
+    }
+
+    #[test]
+    fn who_is_gone_is_not_expected_after_the_grace_time() {
+        let mut machine = Machine::new(Weighting::Uniform);
+        machine.head.counted = (1..=20).map(node).collect();
+        let nine = closed(4, &ALL, 7, 1.0);
+        assert_eq!(machine.verdict(4, &nine), Verdict::Unconfirmed(vec![]));
+        machine.waited = machine.spec.round.grace();
+        assert_eq!(machine.verdict(4, &nine), Verdict::Next);
+    }
+
+    #[test]
+    fn nobody_is_led_back_by_a_round_that_is_over() {
+        let mut machine = Machine::new(Weighting::Uniform);
+        // Updates of round 3, which everybody has heard of nodes 1 and 9, close it a second time.
+        for n in [1, LIAR] {
+            machine.view.record(&update(n, 3, 6, 10));
+        }
+        let old = closed(3, &[1, LIAR], 6, 1.0);
+        assert_eq!(
+            machine.verdict(3, &old),
+            Verdict::Old,
+            "another closing of the round"
+        );
+        // The head is two rounds further, on another chain: nobody's newest update stands behind the old one.
+        machine.head.ancestors = vec![closing(66), closing(65)];
+        assert_eq!(
+            machine.verdict(3, &old),
+            Verdict::Old,
+            "updates that are over count for nobody"
+        );
+    }
+
+    #[test]
+    fn one_or_two_cannot_say_that_all_rounds_are_done() {
+        let mut machine = Machine::new(Weighting::Uniform);
+        for n in [8, LIAR] {
+            machine.hear(&update(n, 99, 60, 10));
+        }
+        let end = closed(99, &[8, LIAR], 60, 1.0);
+        assert_eq!(
+            machine.verdict(99, &end),
+            Verdict::Outvoted,
+            "seven stand behind the head"
+        );
+        let ours = closed(99, &ALL, 7, 1.0);
+        assert!(matches!(
+            machine.verdict(99, &ours),
+            Verdict::Unconfirmed(_)
+        ));
+    }
+
+    #[test]
+    fn a_chain_with_more_nodes_behind_it_is_followed() {
+        let mut machine = Machine::new(Weighting::Uniform);
+        for n in 4..=9 {
+            machine.hear(&update(n, 5, 60, 10));
+        }
+        let theirs = closed(5, &ALL[3..], 60, 1.0);
+        assert_eq!(machine.verdict(5, &theirs), Verdict::Switch);
+    }
+
+    #[test]
+    fn a_closer_is_not_convicted_by_what_a_member_signed() {
+        let machine = Machine::new(Weighting::Uniform);
+        let mut honest = closed(4, &ALL, 7, 1.0);
+        // What member 4 told the closer, under the same number.
+        (honest.members[3].shared, honest.members[3].advert) = (blob(200), AdvertId::of(b"other"));
+        let Verdict::Unconfirmed(lacking) = machine.verdict(4, &honest) else {
+            panic!("it is judged without the advert that it names");
+        };
+        assert_eq!(lacking.len(), 1);
+    }
+
+    #[test]
+    fn what_contradicts_the_adverts_that_it_names_is_false() {
+        let machine = Machine::new(Weighting::Samples);
+        let breaks = |change: &dyn Fn(&mut Global)| {
+            let mut global = closed(4, &ALL, 7, 10.0);
+            change(&mut global);
+            machine.verdict(4, &global)
+        };
+        assert_eq!(breaks(&|_| ()), Verdict::Next);
+        assert!(is_false(&breaks(
+            &|global| global.members[2].shared = blob(200)
+        )));
+        assert!(is_false(&breaks(&|global| global.members[2].weight = 11.0)));
+        assert!(is_false(&breaks(&|global| global.members.truncate(1))));
+        assert!(
+            is_false(&breaks(&|global| global.mean.size = 1 << 20)),
+            "far too large"
+        );
+        assert!(
+            is_false(&breaks(&|global| global.parent = blob(5).id)),
+            "another mean"
+        );
+        let other = |global: &mut Global| global.members[2].advert = update_id(4, 4, 7);
+        let verdict = breaks(&other);
+        assert!(
+            matches!(verdict, Verdict::Unconfirmed(_)),
+            "another node's advert"
+        );
+    }
+
+    #[test]
+    fn who_closes_a_round_out_of_turn_is_not_followed() {
+        let mut machine = Machine::new(Weighting::Uniform);
+        let all = closed(4, &ALL, 7, 1.0);
+        let seed = machine.spec.draw_seed();
+        let mut line = ALL.map(node);
+        line.sort_by_key(|node| Rank::acting(seed, Round(4), *node));
+        machine.author = line[0];
+        let is_followed = |machine: &Machine| machine.verdict(4, &all) == Verdict::Next;
+        assert!(!is_followed(&machine), "the aggregator is here");
+        machine.waited = machine.spec.round.deadline();
+        assert!(is_followed(&machine), "and silent");
+        machine.waited = Duration::ZERO;
+        machine.view.disconnect(node(AGGREGATOR));
+        assert!(is_followed(&machine), "the first in line");
+        machine.author = line[2];
+        let grace = machine.spec.round.grace();
+        for (graces, follows) in [(0, false), (1, false), (2, true)] {
+            machine.waited = grace * graces;
+            assert_eq!(is_followed(&machine), follows, "the third after {graces}");
+        }
+    }
+
+    #[test]
+    fn samples_that_nobody_has_weigh_three_medians() {
+        let mut machine = Machine::new(Weighting::Samples);
+        machine.view = View::new(3);
+        machine.view.connect(node(AGGREGATOR), Role::Aggregator);
+        for n in 1..=9 {
+            machine.view.connect(node(n), Role::Node);
+            let n_samples = if n == LIAR { u32::MAX } else { 10 };
+            machine.hear(&update(n, 4, 7, n_samples));
+        }
+        let mut global = closed(4, &ALL, 7, 10.0);
+        global.members[8].weight = f64::from(u32::MAX);
+        assert!(is_false(&machine.verdict(4, &global)));
+        global.members[8].weight = 30.0;
+        assert_eq!(machine.verdict(4, &global), Verdict::Next);
     }
 
     #[test]
     fn sums_of_statistics_are_weighted_by_samples() {
-        let (head, _) = known();
-        let mut spec = FederationSpec::default();
-        (spec.rounds, spec.statistics.enabled) = (4, true);
-        spec.exchange.averaging = Some(Averaging {
-            weighting: Weighting::Uniform,
-            rule: Rule::default(),
-        });
-        let sums = |parent, history, weight| {
-            let mut sums = global(parent, 5, history);
-            for member in &mut sums.members {
-                member.weight = weight;
-            }
-            sums
-        };
-        let judge = |global| verdict(&head, &spec, 4, &global);
+        let mut machine = Machine::new(Weighting::Uniform);
+        (machine.spec.rounds, machine.spec.statistics.enabled) = (4, true);
         assert_eq!(
-            judge(sums(7, 35, 10.0)),
+            machine.verdict(4, &closed(4, &ALL, 7, 10.0)),
             Verdict::Next,
             "weighted by the samples of each, whatever the algorithm says"
         );
-        assert!(matches!(judge(sums(7, 35, 1.0)), Verdict::False(_)));
+        assert!(is_false(&machine.verdict(4, &closed(4, &ALL, 7, 1.0))));
+        for n in 1..=9 {
+            machine.hear(&update(n, 5, 60, 10));
+        }
+        let mut others = closed(4, &ALL, 60, 10.0);
+        others.mean.size = 1 << 20;
         assert_eq!(
-            judge(sums(5, 1_000, 10.0)),
+            machine.verdict(4, &others),
             Verdict::Old,
-            "the sums of another chain's features"
-        );
-        let behind = Head {
-            round: Round(1),
-            mean: Some(blob(6)),
-            parent: Some(blob(5).id),
-            history: 10,
-        };
-        let mut large = sums(7, 35, 10.0);
-        large.mean.size = 1 << 20;
-        assert_eq!(
-            verdict(&behind, &spec, 4, &large),
-            Verdict::Old,
-            "sums convict nobody of who is behind, however large"
+            "the sums of another chain's features, however large"
         );
     }
 
     #[test]
     fn the_aggregator_outranks_everybody() {
         let seed = DrawSeed::of(1);
-        let acting = |n| Rank::acting(seed, Round(1), NodeId::from_bytes([n; 32]));
+        let acting = |n| Rank::acting(seed, Round(1), node(n));
         assert!(Rank::Aggregator < acting(1).min(acting(2)));
         assert_ne!(acting(1) < acting(2), acting(2) < acting(1));
     }

@@ -14,14 +14,15 @@ use std::sync::Arc;
 
 use fednode_core::draw::{DrawSeed, draw};
 use fednode_core::{
-    BlobId, BlobRef, FederationSpec, Lineage, Local, MAX_MEMBERS, Member, NodeId, Round, Schedule,
-    Weighting,
+    AdvertId, BlobId, BlobRef, ClosingId, FederationSpec, Lineage, Local, MAX_MEMBERS, Member,
+    NodeId, Round, Schedule, Weighting,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::schedule_of_default_spec;
 use crate::event::{Arrival, AverageOrder, AverageReport, Purpose};
 use crate::outbox::Outbox;
+use crate::view::Update;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Part {
@@ -33,10 +34,27 @@ enum Part {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Offer {
     round: Round,
+    follows: Option<ClosingId>,
     parent: Lineage,
     shared: BlobRef,
     n_samples: u32,
+    /// The advert that says so.
+    advert: AdvertId,
     part: Part,
+}
+
+/// What all members of a closing must have trained from: the closing before it, and the mean of that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Base {
+    pub(crate) previous: Option<ClosingId>,
+    pub(crate) parent: Lineage,
+}
+
+impl Base {
+    /// Tells whether an update was trained from it.
+    pub(crate) fn is_of(&self, local: &Local) -> bool {
+        (local.follows, local.parent) == (self.previous, self.parent)
+    }
 }
 
 /// The members' parts of the round being closed.
@@ -89,16 +107,33 @@ impl Closer {
     }
 
     /// Takes note of a local update and returns the blob to fetch, if it offers one that is not known yet.
-    pub(crate) fn offer(&mut self, node: NodeId, round: Round, local: &Local) -> Option<BlobRef> {
+    pub(crate) fn offer(&mut self, update: Update<'_>) -> Option<BlobRef> {
+        let Update {
+            node,
+            round,
+            id,
+            local,
+        } = update;
         let shared = local.shared?;
         let known = self.offers.get(&node);
         // Adverts come in any order: a late one of an earlier round does not replace a newer one.
-        if known.is_some_and(|offer| offer.round > round || offer.shared == shared) {
+        if known.is_some_and(|offer| offer.round > round) {
+            return None;
+        }
+        // The same part in another advert: after a restart an update is said again.
+        if let Some(known) = self
+            .offers
+            .get_mut(&node)
+            .filter(|offer| (offer.round, offer.shared) == (round, shared))
+        {
+            (known.advert, known.n_samples) = (id, local.n_samples);
+            (known.follows, known.parent) = (local.follows, local.parent);
             return None;
         }
         let n_samples = local.n_samples;
         // A part that weighs nothing would hold up the round without changing its mean.
-        if self.weight(round, n_samples) <= 0.0 {
+        let weighting = self.schedule.weighting(round, &self.spec.exchange);
+        if weighting == Weighting::Samples && n_samples == 0 {
             return None;
         }
         // A node counts once, with its newest part: the former one leaves all counts first.
@@ -107,9 +142,11 @@ impl Closer {
             node,
             Offer {
                 round,
+                follows: local.follows,
                 parent: local.parent,
                 shared,
                 n_samples,
+                advert: id,
                 part: Part::Wanted,
             },
         );
@@ -117,14 +154,6 @@ impl Closer {
         *self.rounds.entry(round).or_default() += 1;
         self.n_wanted += 1;
         Some(shared)
-    }
-
-    /// Returns what a part of so many samples weighs in the mean of a round.
-    fn weight(&self, round: Round, n_samples: u32) -> f64 {
-        match self.schedule.weighting(round, &self.spec.exchange) {
-            Weighting::Uniform => 1.0,
-            Weighting::Samples => f64::from(n_samples),
-        }
     }
 
     /// Records that a blob is held, or cannot be had.
@@ -231,11 +260,14 @@ impl Closer {
 
     /// Returns the members to average, in node order, and the round that their mean closes.
     ///
-    /// Only parts with the given parent count. With more than [`MAX_MEMBERS`] a draw that everybody can repeat decides.
+    /// Only parts with the given base count. With more than [`MAX_MEMBERS`] a draw that everybody can repeat decides.
     /// The round is the members' median, so that no minority can move it; all are weighted as in that round, whatever they
     /// trained for.
-    pub(crate) fn members(&self, parent: Lineage, seed: DrawSeed) -> (Round, Vec<Member>) {
-        let fits = |offer: &Offer| offer.part == Part::Held && offer.parent == parent;
+    pub(crate) fn members(&self, base: Base, seed: DrawSeed) -> (Round, Vec<Member>) {
+        let fits = |offer: &Offer| {
+            offer.part == Part::Held
+                && (offer.follows, offer.parent) == (base.previous, base.parent)
+        };
         let mut chosen: Vec<(NodeId, Offer)> = self
             .offers
             .iter()
@@ -256,15 +288,19 @@ impl Closer {
             chosen.truncate(MAX_MEMBERS);
             chosen.sort_by_key(|(node, _)| *node);
         }
-        let member = |(node, offer): (NodeId, Offer)| {
-            let weight = self.weight(round, offer.n_samples);
-            (weight > 0.0).then_some(Member {
-                node,
-                shared: offer.shared,
-                weight,
-            })
+        let weighting = self.schedule.weighting(round, &self.spec.exchange);
+        if weighting == Weighting::Samples {
+            chosen.retain(|(_, offer)| offer.n_samples > 0);
+        }
+        let samples: Vec<u32> = chosen.iter().map(|(_, offer)| offer.n_samples).collect();
+        let weights = weights(&samples, weighting, self.spec.round.max_weight);
+        let member = |((node, offer), weight): ((NodeId, Offer), f64)| Member {
+            node,
+            shared: offer.shared,
+            weight,
+            advert: offer.advert,
         };
-        (round, chosen.into_iter().filter_map(member).collect())
+        (round, chosen.into_iter().zip(weights).map(member).collect())
     }
 
     /// Tells whether the mean is being computed, or is announced already.
@@ -272,12 +308,12 @@ impl Closer {
         self.is_averaging
     }
 
-    /// Orders the mean of the parts that follow `parent`; nothing if they are too few, or if it was ordered already.
-    pub(crate) fn order_mean(&mut self, parent: Lineage, seed: DrawSeed) -> Option<AverageOrder> {
+    /// Orders the mean of the parts that have this base; nothing if they are too few, or if it was ordered already.
+    pub(crate) fn order_mean(&mut self, base: Base, seed: DrawSeed) -> Option<AverageOrder> {
         if self.is_averaging {
             return None;
         }
-        let (round, members) = self.members(parent, seed);
+        let (round, members) = self.members(base, seed);
         self.is_averaging = members.len() >= self.spec.fewest_members() as usize;
         self.is_averaging.then_some(AverageOrder {
             round,
@@ -286,13 +322,14 @@ impl Closer {
         })
     }
 
-    /// Takes a mean that was ordered. Whose part was screened out is struck, whose part is lost is not; with too few
-    /// members left there is no mean, and another one may be ordered.
+    /// Takes a mean that was ordered. Whose part was screened out is struck, whose part is lost is not. What is left has other
+    /// weights, so another mean must be ordered then.
     pub(crate) fn on_averaged(
         &mut self,
         report: AverageReport,
         outbox: &mut Outbox,
     ) -> Option<Mean> {
+        let is_whole = report.lost.is_empty() && report.rejected.is_empty();
         for node in report.lost {
             self.remove(node);
         }
@@ -300,8 +337,7 @@ impl Closer {
             self.remove(node);
             outbox.strike(node, format!("shared part refused: {reason}"));
         }
-        let is_enough = report.members.len() >= self.spec.fewest_members() as usize;
-        let mean = report.mean.filter(|_| is_enough).map(|blob| Mean {
+        let mean = report.mean.filter(|_| is_whole).map(|blob| Mean {
             round: report.round,
             blob,
             members: report.members,
@@ -318,6 +354,23 @@ impl Closer {
     }
 }
 
+/// Returns what members with so many samples weigh in a mean.
+///
+/// Samples are a member's own word. So none weighs more than `most` times the median; 0 sets no bound.
+pub(crate) fn weights(samples: &[u32], weighting: Weighting, most: f64) -> Vec<f64> {
+    if weighting == Weighting::Uniform {
+        return vec![1.0; samples.len()];
+    }
+    let mut sorted = samples.to_vec();
+    sorted.sort_unstable();
+    let median = sorted.get(sorted.len().saturating_sub(1) / 2).copied();
+    let bound = match most {
+        0.0 => f64::INFINITY,
+        most => most * f64::from(median.unwrap_or_default()),
+    };
+    samples.iter().map(|n| f64::from(*n).min(bound)).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use fednode_core::{Averaging, Exchange, Rule};
@@ -326,6 +379,24 @@ mod tests {
 
     fn node(n: u8) -> NodeId {
         NodeId::from_bytes([n; 32])
+    }
+
+    /// What members trained from: nothing was closed before.
+    fn base(parent: u8) -> Base {
+        let parent = BlobId::from_bytes([parent; 32]);
+        Base {
+            previous: None,
+            parent,
+        }
+    }
+
+    fn offer(closing: &mut Closer, n: u8, round: u32, local: &Local) -> Option<BlobRef> {
+        closing.offer(Update {
+            node: node(n),
+            round: Round(round),
+            id: AdvertId::of(&[n, round as u8]),
+            local,
+        })
     }
 
     fn local(parent: u8, shared: u8, n_samples: u32) -> Local {
@@ -366,7 +437,7 @@ mod tests {
     fn collect(offers: &[(u8, u32, Local)]) -> Closer {
         let mut closing = empty();
         for (n, round, local) in offers {
-            closing.offer(node(*n), Round(*round), local);
+            offer(&mut closing, *n, *round, local);
             closing.resolve(local.shared.unwrap().id, Arrival::Held);
         }
         closing
@@ -380,7 +451,7 @@ mod tests {
             (3, 4, local(8, 13, 1)),
         ]);
         assert_eq!(closing.common_parent(), Some(BlobId::from_bytes([9; 32])));
-        let (round, members) = closing.members(BlobId::from_bytes([9; 32]), DrawSeed::of(0));
+        let (round, members) = closing.members(base(9), DrawSeed::of(0));
         assert_eq!(round, Round(4));
         assert_eq!(
             members
@@ -398,12 +469,7 @@ mod tests {
             (2, 4, local(9, 12, 1)),
             (3, 1000, local(9, 13, 1)),
         ]);
-        assert_eq!(
-            closing
-                .members(BlobId::from_bytes([9; 32]), DrawSeed::of(0))
-                .0,
-            Round(4)
-        );
+        assert_eq!(closing.members(base(9), DrawSeed::of(0)).0, Round(4));
     }
 
     #[test]
@@ -418,7 +484,7 @@ mod tests {
             (5, 9, 5),
             (1, 10, 5),
         ] {
-            closing.offer(node(n), Round(round), &local(9, 10 * n + round as u8, 1));
+            offer(&mut closing, n, round, &local(9, 10 * n + round as u8, 1));
             assert_eq!(closing.round(), Some(Round(median)), "after {n}");
         }
         closing.remove(node(3));
@@ -447,10 +513,10 @@ mod tests {
         let weights = |rounds: [u32; 3]| {
             let mut closing = closer_of(spec.clone());
             for (n, round) in (1..).zip(rounds) {
-                closing.offer(node(n), Round(round), &local(9, 10 + n, 5 * u32::from(n)));
+                offer(&mut closing, n, round, &local(9, 10 + n, 5 * u32::from(n)));
                 closing.resolve(BlobId::from_bytes([10 + n; 32]), Arrival::Held);
             }
-            let (_, members) = closing.members(BlobId::from_bytes([9; 32]), DrawSeed::of(0));
+            let (_, members) = closing.members(base(9), DrawSeed::of(0));
             members
                 .iter()
                 .map(|member| member.weight)
@@ -471,10 +537,10 @@ mod tests {
             spec.round.participation = participation;
             let mut closing = closer_of(spec);
             for (n, round) in [(1, 3), (2, 4), (3, 4)] {
-                closing.offer(node(n), Round(round), &local(9, 10 + n, 5));
+                offer(&mut closing, n, round, &local(9, 10 + n, 5));
                 closing.resolve(BlobId::from_bytes([10 + n; 32]), Arrival::Held);
             }
-            let (round, members) = closing.members(BlobId::from_bytes([9; 32]), DrawSeed::of(0));
+            let (round, members) = closing.members(base(9), DrawSeed::of(0));
             assert_eq!(
                 (round, members.len(), closing.n_held()),
                 (Round(4), counted, counted),
@@ -486,8 +552,41 @@ mod tests {
     #[test]
     fn a_node_without_samples_is_not_a_member() {
         let mut closing = empty();
-        assert_eq!(closing.offer(node(1), Round(1), &local(9, 11, 0)), None);
+        assert_eq!(offer(&mut closing, 1, 1, &local(9, 11, 0)), None);
         assert_eq!(closing.blobs().count(), 0);
+    }
+
+    #[test]
+    fn nobody_weighs_more_than_the_bound_allows() {
+        let weigh = |samples: &[u32], most| weights(samples, Weighting::Samples, most);
+        assert_eq!(
+            weigh(&[500, 400, u32::MAX, 600], 3.0),
+            [500.0, 400.0, 1500.0, 600.0]
+        );
+        assert_eq!(weigh(&[5, 7], 3.0), [5.0, 7.0]);
+        assert_eq!(
+            weigh(&[5, 70], 1.0),
+            [5.0, 5.0],
+            "of two the smaller is the median"
+        );
+        assert_eq!(weigh(&[5, 700, 6], 0.0), [5.0, 700.0, 6.0], "no bound");
+        assert_eq!(weights(&[5, 700], Weighting::Uniform, 3.0), [1.0, 1.0]);
+    }
+
+    #[test]
+    fn the_same_part_said_again_is_counted_with_the_newer_advert() {
+        let mut closing = collect(&[(1, 4, local(9, 11, 5)), (2, 4, local(9, 12, 5))]);
+        let again = AdvertId::of(b"after a restart");
+        let local = local(9, 11, 5);
+        let update = Update {
+            node: node(1),
+            round: Round(4),
+            id: again,
+            local: &local,
+        };
+        assert_eq!(closing.offer(update), None, "its part is here");
+        let (_, members) = closing.members(base(9), DrawSeed::of(0));
+        assert_eq!(members[0].advert, again);
     }
 
     #[test]
@@ -495,7 +594,7 @@ mod tests {
         let mut closing = collect(&[(1, 1, local(9, 11, 1))]);
         let expected = || [node(1), node(2)].into_iter();
         assert!(!closing.all_in(expected()));
-        closing.offer(node(2), Round(1), &local(9, 12, 1));
+        offer(&mut closing, 2, 1, &local(9, 12, 1));
         assert!(!closing.all_in(expected()));
         closing.resolve(BlobId::from_bytes([12; 32]), Arrival::Failed);
         assert!(closing.all_in(expected()));

@@ -11,6 +11,7 @@
 //! | [`Output::Module`] | [`Input::Module`] |
 //! | [`Output::Pool`] | [`Input::Pooled`] |
 //! | [`Output::SetTimer`] | [`Input::Timer`], unless set again |
+//! | [`Output::Ask`] | [`Input::Advert`], once for each advert that somebody has |
 //! | [`Output::Publish`], [`Output::Follow`], [`Output::Save`], [`Output::Strike`], [`Output::Ban`], [`Output::Forget`], [`Output::Note`] | nothing |
 //!
 //! All of them can be written to a file: see [`crate::recording`].
@@ -19,8 +20,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, BlobId, BlobRef, Body, ExpertId, LocalReport, Member, NodeId, PlanRow, ProxySet, Role,
-    Round, Timestamp,
+    Accepted, AdvertId, BlobId, BlobRef, Body, ExpertId, LocalReport, Member, NodeId, PlanRow,
+    ProxySet, Role, Round, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -46,7 +47,12 @@ pub enum Input {
     /// The adverts that a peer knows have been pulled, so that silence now means something.
     Synced,
     /// An advert was accepted: signature, freshness and bounds are good. Our own come back too.
-    Advert(#[serde(with = "shared")] Arc<Advert>),
+    Advert(#[serde(with = "shared")] Arc<Accepted>),
+    /// A node signed two different adverts under one number, and both were heard.
+    Equivocated {
+        /// The node.
+        node: NodeId,
+    },
     /// A blob is held.
     Fetched(BlobId),
     /// Proxies are held and decoded.
@@ -75,6 +81,17 @@ pub enum Input {
     Leave,
 }
 
+/// An advert that a closed round names and that was not heard.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lacking {
+    /// Its name.
+    pub advert: AdvertId,
+    /// Who signed it.
+    pub author: NodeId,
+    /// Who named it.
+    pub named_by: NodeId,
+}
+
 /// What became of a fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
@@ -94,6 +111,8 @@ pub enum Output {
         /// What to say.
         body: Body,
     },
+    /// Ask for adverts that were not heard, each first of the node that named it. Who has one sends it: [`Input::Advert`].
+    Ask(Vec<Lacking>),
     /// Get a blob, from these nodes first.
     Fetch(Fetch),
     /// Train this round from the model as it is.
@@ -180,6 +199,8 @@ pub enum Timer {
     Takeover(Round),
     /// It is this node's turn to act as aggregator.
     Act(Round),
+    /// This round's closing may count fewer from now on.
+    Look(Round),
     /// The stragglers of this round have had their grace time.
     Grace(Round),
     /// The round's deadline.
@@ -315,6 +336,8 @@ pub enum Note {
         /// The round it goes on with.
         to: Round,
     },
+    /// A node signed two different adverts under one number.
+    Equivocated(NodeId),
     /// A node signed a false mean.
     CheatFound {
         /// The node.

@@ -335,8 +335,8 @@ fn reference_part(parts: &[Measured]) -> Option<BlobId> {
 #[cfg(test)]
 mod tests {
     use fednode_core::{
-        Averaging, BlobRef, Exchange, ExpertExchange, Matching, PeersPerExpert, Round, Rule,
-        Source, Weighting,
+        AdvertId, Averaging, BlobRef, Exchange, ExpertExchange, Matching, PeersPerExpert, Round,
+        Rule, Source, Weighting,
     };
 
     use super::*;
@@ -367,6 +367,7 @@ mod tests {
         let member = |(byte, params): (u8, &Arc<ParamSet>)| Member {
             node: NodeId::from_bytes([byte; 32]),
             shared: BlobRef::of(&params.to_blob().1),
+            advert: AdvertId::of(&[byte]),
             weight: 1.0,
         };
         let mut order = AverageOrder {

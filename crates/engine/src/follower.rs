@@ -3,20 +3,34 @@
 //! A small machine that nodes and aggregators share. What they differ in is an argument: which announced rounds are
 //! considered, and which of two good ones is better. [`crate::chain`] judges a single round.
 
-use fednode_core::{Global, Lineage, Member, NodeId, Round};
+use fednode_core::{AdvertId, ClosingId, Global, Lineage, Member, NodeId, Round};
 use serde::{Deserialize, Serialize};
 
-use crate::chain::{self, Verdict};
+use crate::chain::{self, Judge, Verdict};
+use crate::closing::Base;
+use crate::event::Lacking;
 use crate::state::Head;
+use crate::support::Fork;
+use crate::view::View;
 
 /// A closed round as somebody announced it.
-pub(crate) type Announced<'a> = (NodeId, Round, &'a Global);
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Announced<'a> {
+    pub(crate) author: NodeId,
+    pub(crate) round: Round,
+    /// The advert that says it.
+    pub(crate) advert: AdvertId,
+    /// The name of the closing.
+    pub(crate) id: ClosingId,
+    pub(crate) global: &'a Global,
+}
 
 /// A closed round that a machine looks into.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Closed {
     pub(crate) author: NodeId,
     pub(crate) round: Round,
+    pub(crate) advert: AdvertId,
     pub(crate) global: Global,
 }
 
@@ -27,23 +41,76 @@ impl Closed {
     }
 }
 
+impl Closed {
+    /// Returns what was announced.
+    pub(crate) fn announced(&self) -> Announced<'_> {
+        Announced {
+            author: self.author,
+            round: self.round,
+            advert: self.advert,
+            id: self.global.id(self.round),
+            global: &self.global,
+        }
+    }
+}
+
 impl From<Announced<'_>> for Closed {
-    fn from((author, round, global): Announced<'_>) -> Self {
+    fn from(said: Announced<'_>) -> Self {
         Self {
-            author,
-            round,
-            global: global.clone(),
+            author: said.author,
+            round: said.round,
+            advert: said.advert,
+            global: said.global.clone(),
         }
     }
 }
 
 /// What a look at all announced rounds yields.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Found {
     /// The round to follow.
     pub(crate) best: Option<Closed>,
-    /// Authors of rounds that are false by what others signed, and why.
-    pub(crate) false_ones: Vec<(NodeId, String)>,
+    /// Rounds that are false, with their authors, and why.
+    pub(crate) false_ones: Vec<(NodeId, ClosingId, String)>,
+    /// Whether a round may be good later: once more was heard of its members, or more time has passed.
+    pub(crate) is_unconfirmed: bool,
+    /// Whether another chain may get more votes.
+    pub(crate) is_outvoted: bool,
+    /// Adverts that closings name and that were not heard.
+    pub(crate) lacking: Vec<Lacking>,
+}
+
+impl Judge<'_> {
+    /// Looks for the best round to follow among those that were announced.
+    pub(crate) fn look<'v>(
+        &self,
+        announced: impl Iterator<Item = Announced<'v>>,
+        is_better: impl Fn(Announced<'v>, Announced<'v>) -> bool,
+    ) -> Found {
+        let mut found = Found::default();
+        let mut best: Option<Announced<'v>> = None;
+        for said in announced {
+            match self.judge(said) {
+                Verdict::Next | Verdict::Switch => {
+                    // The first of two equals stays, so that a node does not change its mind for nothing.
+                    if best.is_none_or(|known| is_better(said, known)) {
+                        best = Some(said);
+                    }
+                }
+                Verdict::False(reason) => {
+                    found.false_ones.push((said.author, said.id, reason));
+                }
+                Verdict::Unconfirmed(adverts) => {
+                    found.is_unconfirmed = true;
+                    found.lacking.extend(adverts);
+                }
+                Verdict::Outvoted => found.is_outvoted = true,
+                Verdict::Old => {}
+            }
+        }
+        found.best = best.map(Closed::from);
+        found
+    }
 }
 
 /// The chain that a machine follows.
@@ -52,6 +119,8 @@ pub(crate) struct Follower {
     head: Head,
     /// Whether a closed round waits for its members' confirmation.
     is_unconfirmed: bool,
+    /// Whether another chain may get more votes.
+    is_outvoted: bool,
 }
 
 impl Follower {
@@ -59,12 +128,21 @@ impl Follower {
         Self {
             head,
             is_unconfirmed: false,
+            is_outvoted: false,
         }
     }
 
     /// Returns the newest closed round that is followed.
-    pub(crate) fn head(&self) -> Head {
-        self.head
+    pub(crate) fn head(&self) -> &Head {
+        &self.head
+    }
+
+    /// Returns what the next round's members must have trained from.
+    pub(crate) fn base(&self, initial: Lineage) -> Base {
+        Base {
+            previous: self.head.closing,
+            parent: self.lineage(initial),
+        }
     }
 
     /// Returns the lineage of the head: its mean, or what everybody started from.
@@ -77,42 +155,26 @@ impl Follower {
         self.is_unconfirmed
     }
 
-    /// Looks for the best round to follow among those that were announced.
-    pub(crate) fn look<'v>(
-        &mut self,
-        announced: impl Iterator<Item = Announced<'v>>,
-        judge: impl Fn(&Head, Announced<'v>) -> Verdict,
-        is_better: impl Fn(Announced<'v>, Announced<'v>) -> bool,
-    ) -> Found {
-        let mut best: Option<Announced<'v>> = None;
-        let mut false_ones = Vec::new();
-        // Each look starts anew: what was unconfirmed may have been confirmed, or forgotten.
-        self.is_unconfirmed = false;
-        for closed in announced {
-            match judge(&self.head, closed) {
-                Verdict::Next | Verdict::Switch => {
-                    // The first of two equals stays, so that a node does not change its mind for nothing.
-                    if best.is_none_or(|known| is_better(closed, known)) {
-                        best = Some(closed);
-                    }
-                }
-                Verdict::False(reason) => false_ones.push((closed.0, reason)),
-                Verdict::Unconfirmed => self.is_unconfirmed = true,
-                Verdict::Old => {}
-            }
-        }
-        let best = best.map(Closed::from);
-        Found { best, false_ones }
+    /// Tells whether the next update may show that a round is good.
+    pub(crate) fn waits_for_updates(&self) -> bool {
+        self.is_unconfirmed || self.is_outvoted
     }
 
-    /// Takes a closed round for the head.
-    pub(crate) fn follow(&mut self, round: Round, global: &Global) {
-        self.head = Head {
-            round,
-            mean: Some(global.mean),
-            parent: Some(global.parent),
-            history: global.history,
-        };
+    /// Notes whether a look found a round that may be good later.
+    pub(crate) fn note(&mut self, found: &Found) {
+        (self.is_unconfirmed, self.is_outvoted) = (found.is_unconfirmed, found.is_outvoted);
+    }
+
+    /// Takes a closed round for the head; `counts_again` tells whether its members are those of the next round, too.
+    pub(crate) fn follow(
+        &mut self,
+        view: &View,
+        round: Round,
+        global: &Global,
+        counts_again: bool,
+    ) {
+        let fork = Fork::of(view, &self.head, global.id(round), global);
+        self.head = Head::of(round, global, fork.ancestors(), counts_again);
     }
 
     /// Returns the announcement of a round that follows the head.
@@ -122,12 +184,11 @@ impl Follower {
         mean: fednode_core::BlobRef,
         members: Vec<Member>,
     ) -> Global {
-        let history = self.head.history + members.len() as u64;
         Global {
             members,
             mean,
             parent,
-            history,
+            previous: self.head.closing,
         }
     }
 }

@@ -63,16 +63,18 @@ mod light;
 pub mod names;
 mod node;
 mod outbox;
+mod quorum;
 pub mod recording;
 pub mod state;
 mod status;
+mod support;
 mod trials;
 mod view;
 
 pub use aggregator::Aggregator;
 pub use event::{
-    AverageOrder, AverageReport, Fetch, FetchKind, Input, MergeOrder, MergeReport, ModuleReport,
-    Note, Output, PoolOrder, PoolReport, Purpose, Timer,
+    AverageOrder, AverageReport, Fetch, FetchKind, Input, Lacking, MergeOrder, MergeReport,
+    ModuleReport, Note, Output, PoolOrder, PoolReport, Purpose, Timer,
 };
 pub use node::Node;
 pub use state::{Head, Phase, State};

@@ -49,7 +49,8 @@ impl fmt::Display for Brief<'_, Input> {
             Input::PeerUp { node, role } => write!(f, "peer up: {} ({role:?})", node.short()),
             Input::PeerDown { node } => write!(f, "peer down: {}", node.short()),
             Input::Synced => f.write_str("synced"),
-            Input::Advert(advert) => write!(f, "advert: {}", Brief(advert.as_ref())),
+            Input::Advert(advert) => write!(f, "advert: {}", Brief(&advert.advert)),
+            Input::Equivocated { node } => write!(f, "equivocated: {}", node.short()),
             Input::Fetched(blob) => write!(f, "fetched: {}", blob.short()),
             Input::Proxies { blob, .. } => write!(f, "proxies: {}", blob.short()),
             Input::FetchFailed(blob) => write!(f, "fetch failed: {}", blob.short()),
@@ -75,6 +76,7 @@ impl fmt::Display for Brief<'_, Output> {
             Output::Publish { round, body } => {
                 write!(f, "publish: {} of round {round}", Brief(body))
             }
+            Output::Ask(adverts) => write!(f, "ask: {} adverts", adverts.len()),
             Output::Fetch(fetch) => write!(f, "fetch: {:?} {}", fetch.kind, fetch.blob.id.short()),
             Output::Train { round } => write!(f, "train: round {round}"),
             Output::Merge(order) => write!(
@@ -141,7 +143,7 @@ mod tests {
             members,
             mean,
             parent,
-            history: 9,
+            previous: None,
         };
         let publish = Output::Publish {
             round: Round(3),

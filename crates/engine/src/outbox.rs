@@ -2,7 +2,7 @@
 
 use fednode_core::{Body, NodeId, Round, Timestamp};
 
-use crate::event::{Note, Output, Timer};
+use crate::event::{Lacking, Note, Output, Timer};
 
 /// The outputs of the input that is being handled.
 #[derive(Debug, Clone, Default)]
@@ -24,6 +24,13 @@ impl Outbox {
 
     pub(crate) fn set_timer(&mut self, timer: Timer, at: Timestamp) {
         self.push(Output::SetTimer { timer, at });
+    }
+
+    /// Asks for adverts, if there are any.
+    pub(crate) fn ask(&mut self, adverts: Vec<Lacking>) {
+        if !adverts.is_empty() {
+            self.push(Output::Ask(adverts));
+        }
     }
 
     pub(crate) fn note(&mut self, note: Note) {

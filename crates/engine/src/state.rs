@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fednode_core::{AggregationPlan, BlobRef, ExpertId, Lineage, LocalReport, Round};
+use fednode_core::{
+    AggregationPlan, BlobRef, ClosingId, ExpertId, Global, Lineage, LocalReport, NodeId, Round,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::as_list;
@@ -39,8 +41,11 @@ impl Phase {
     }
 }
 
+/// Closed rounds before the newest one that a machine remembers by name: as far as two chains are told apart.
+pub const MAX_ANCESTORS: usize = 32;
+
 /// The newest closed round that this node follows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
     /// Its number; 0 before any round is closed.
     pub round: Round,
@@ -48,8 +53,15 @@ pub struct Head {
     pub mean: Option<BlobRef>,
     /// The mean that it followed, `None` before any round is closed.
     pub parent: Option<Lineage>,
-    /// Members counted in it and all rounds before.
-    pub history: u64,
+    /// Its name, `None` before any round is closed.
+    #[serde(default)]
+    pub closing: Option<ClosingId>,
+    /// The closed rounds before it, newest first, [`MAX_ANCESTORS`] at most.
+    #[serde(default)]
+    pub ancestors: Vec<ClosingId>,
+    /// Who was counted in it, in order: they are expected in the next round. Empty where others train in the next round.
+    #[serde(default)]
+    pub counted: Vec<NodeId>,
 }
 
 impl Head {
@@ -59,8 +71,39 @@ impl Head {
             round: Round::ZERO,
             mean: initial,
             parent: None,
-            history: 0,
+            closing: None,
+            ancestors: Vec::new(),
+            counted: Vec::new(),
         }
+    }
+
+    /// A closed round after others, newest first; `counts_again` tells whether its members are those of the next round, too.
+    pub(crate) fn of(
+        round: Round,
+        global: &Global,
+        mut ancestors: Vec<ClosingId>,
+        counts_again: bool,
+    ) -> Self {
+        ancestors.truncate(MAX_ANCESTORS);
+        let members = global.members.iter().filter(|_| counts_again);
+        Self {
+            round,
+            mean: Some(global.mean),
+            parent: Some(global.parent),
+            closing: Some(global.id(round)),
+            ancestors,
+            counted: members.map(|member| member.node).collect(),
+        }
+    }
+
+    /// Visits it and the closed rounds before it, newest first.
+    pub(crate) fn chain(&self) -> impl Iterator<Item = ClosingId> + '_ {
+        self.closing.iter().chain(&self.ancestors).copied()
+    }
+
+    /// Tells whether a node was counted.
+    pub(crate) fn counts(&self, node: NodeId) -> bool {
+        self.counted.binary_search(&node).is_ok()
     }
 }
 

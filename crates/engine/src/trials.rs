@@ -45,8 +45,10 @@ pub(crate) enum Step {
 pub(crate) enum Known {
     /// It was never tried.
     Nothing,
-    /// It is being tried, or could not be.
-    Tried,
+    /// It is being tried.
+    Open,
+    /// It could not be tried.
+    Impossible,
     /// It was recomputed.
     Recomputed,
 }
@@ -134,22 +136,24 @@ impl Trials {
         Some((trial.closed.clone(), trial.accuser))
     }
 
+    /// Tells what is known of a closing.
+    pub(crate) fn known(&self, author: NodeId, global: &Global) -> Known {
+        let mut trials = self.trials.iter();
+        let trial = trials.find(|trial| trial.closed.is(author, global));
+        trial.map_or(Known::Nothing, |trial| match trial.outcome {
+            Outcome::Open => Known::Open,
+            Outcome::Impossible => Known::Impossible,
+            Outcome::Recomputed => Known::Recomputed,
+        })
+    }
+
     /// Tells what is known of a closing, and remembers who accuses it first.
     pub(crate) fn accuse(&mut self, author: NodeId, global: &Global, accuser: NodeId) -> Known {
         let mut trials = self.trials.iter_mut();
-        let Some(trial) = trials.find(|trial| trial.closed.is(author, global)) else {
-            return Known::Nothing;
-        };
-        trial.accuser.get_or_insert(accuser);
-        match trial.outcome {
-            Outcome::Recomputed => Known::Recomputed,
-            Outcome::Open | Outcome::Impossible => Known::Tried,
+        if let Some(trial) = trials.find(|trial| trial.closed.is(author, global)) {
+            trial.accuser.get_or_insert(accuser);
         }
-    }
-
-    /// Drops the trials of a banned author.
-    pub(crate) fn drop_those_of(&mut self, author: NodeId) {
-        self.trials.retain(|trial| trial.closed.author != author);
+        self.known(author, global)
     }
 
     /// Drops all trials: the head moved.

@@ -4,27 +4,92 @@
 //! last few rounds each. Every advert that is heard passes through here, in a large federation many thousands a round.
 //! So the members lie densely in the order in which they were first heard of. They are visited in that order.
 
+mod evidence;
 mod member;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, BlobId, BlobRef, Body, Global, Lineage, Local, Member, NodeId, PoolOffer, ProxySet,
-    Role, Round, Weighting,
+    Accepted, AdvertId, BlobId, BlobRef, Body, ClosingId, Global, Lineage, Local, Member, NodeId,
+    PoolOffer, ProxySet, Role, Round, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
+use self::evidence::Evidence;
 use self::member::{NodeView, local_of};
-use crate::encoding::{in_order, shared_list};
+use crate::encoding::{in_order, shared};
+use crate::event::{Arrival, Lacking};
+use crate::follower::Announced;
 use crate::names::OrderedNames;
 
 /// Most nodes remembered; the oldest-silent are forgotten first. Ten thousand is the largest federation simulated.
 const MAX_NODES: usize = 16_384;
 /// Most `Global` adverts remembered: a few rounds from a few authors.
 const MAX_GLOBALS: usize = 64;
+/// Most false closed rounds that are remembered.
+const MAX_REFUTED: usize = 256;
 /// Most of one author.
 const MAX_GLOBALS_OF_ONE: usize = 8;
+
+/// A node's update of a round, as it was said.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Update<'a> {
+    pub(crate) node: NodeId,
+    pub(crate) round: Round,
+    /// The advert that says it.
+    pub(crate) id: AdvertId,
+    pub(crate) local: &'a Local,
+}
+
+impl<'a> Update<'a> {
+    /// Returns the update that an advert is, if it is one.
+    pub(crate) fn of(advert: &'a Accepted) -> Option<Self> {
+        let Body::Local(local) = &advert.body else {
+            return None;
+        };
+        Some(Self {
+            node: advert.author,
+            round: advert.round,
+            id: advert.id,
+            local,
+        })
+    }
+}
+
+/// What an advert is to a machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Recorded {
+    /// Its author is banned.
+    Nothing,
+    /// It only confirms what somebody else said.
+    Evidence,
+    News,
+}
+
+/// A closed round that somebody announced, and its name.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Said {
+    id: ClosingId,
+    #[serde(with = "shared")]
+    advert: Arc<Accepted>,
+}
+
+impl Said {
+    fn announced(&self) -> Option<Announced<'_>> {
+        let Body::Global(global) = &self.advert.body else {
+            return None;
+        };
+        Some(Announced {
+            author: self.advert.author,
+            round: self.advert.round,
+            advert: self.advert.id,
+            id: self.id,
+            global,
+        })
+    }
+}
 
 /// What is known of the others, and of what this node itself said.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -35,10 +100,12 @@ pub(crate) struct View {
     neighbours: BTreeSet<NodeId>,
     aggregators: BTreeSet<NodeId>,
     changes_of_company: u64,
-    #[serde(with = "shared_list")]
-    globals: Vec<Arc<Advert>>,
-    /// Who signed two different updates of one round: what they say proves nothing of anybody else.
-    contradictory: BTreeSet<NodeId>,
+    closings: Vec<Said>,
+    /// Whose part, or whose closing, could not be had when it was wanted last: nobody waits for them.
+    doubtful: BTreeSet<NodeId>,
+    /// Closed rounds that are false, the newest last.
+    refuted: VecDeque<ClosingId>,
+    evidence: Evidence,
     /// How many rounds of adverts are kept per node: an older expert may stand in for up to I rounds.
     keep_rounds: u32,
 }
@@ -51,18 +118,31 @@ impl View {
             neighbours: BTreeSet::new(),
             aggregators: BTreeSet::new(),
             changes_of_company: 0,
-            globals: Vec::new(),
-            contradictory: BTreeSet::new(),
+            closings: Vec::new(),
+            doubtful: BTreeSet::new(),
+            refuted: VecDeque::new(),
+            evidence: Evidence::default(),
             keep_rounds: keep_rounds.max(2),
         }
     }
 
-    /// Records an accepted advert; one of a banned author is not recorded, and false returned.
-    pub(crate) fn record(&mut self, advert: &Arc<Advert>) -> bool {
+    /// Records an accepted advert, unless its author is banned.
+    pub(crate) fn record(&mut self, advert: &Arc<Accepted>) -> Recorded {
+        // What was lacking is evidence of what a closing says, also if its author is banned or if it is old by now.
+        let is_evidence = !self.evidence.is_empty() && self.evidence.take_in(advert);
+        match self.record_news(advert) {
+            true => Recorded::News,
+            false if is_evidence => Recorded::Evidence,
+            false => Recorded::Nothing,
+        }
+    }
+
+    fn record_news(&mut self, advert: &Arc<Accepted>) -> bool {
         match &advert.body {
             Body::Local(_) => return self.record_local(advert),
+            // It counts for what its members signed, whoever announces it: others may follow it already.
+            Body::Global(global) => return self.record_global(advert, global),
             _ if self.is_banned(advert.author) => return false,
-            Body::Global(_) => self.record_global(advert),
             Body::Leave => {
                 self.node(advert.author).left = true;
                 self.neighbours.remove(&advert.author);
@@ -90,7 +170,7 @@ impl View {
         true
     }
 
-    fn record_local(&mut self, advert: &Arc<Advert>) -> bool {
+    fn record_local(&mut self, advert: &Arc<Accepted>) -> bool {
         let keep = self.keep_rounds;
         let node = self.node(advert.author);
         // Adverts of a banned node still travel by gossip, since others may not have banned it.
@@ -102,13 +182,10 @@ impl View {
         node.lost = false;
         node.newest = node.newest.max(advert.round);
         let oldest = Round(node.newest.0.saturating_sub(keep));
-        // An update that is too old to be kept is too old to contradict anybody.
-        let contradicts = advert.round >= oldest && node.keep_local(advert);
-        node.forget_before(oldest);
-        // The set is bounded like the nodes: a flood of liars must not fill the memory.
-        if contradicts && self.contradictory.len() < MAX_NODES {
-            self.contradictory.insert(advert.author);
+        if advert.round >= oldest {
+            node.keep_local(advert);
         }
+        node.forget_before(oldest);
         if is_back {
             // Who is counted on changes, so whatever waits for neighbours must look again.
             self.neighbours.insert(advert.author);
@@ -117,20 +194,45 @@ impl View {
         true
     }
 
-    fn record_global(&mut self, advert: &Arc<Advert>) {
-        let is_its = |global: &&Arc<Advert>| global.author == advert.author;
-        let is_talkative = self.globals.iter().filter(is_its).count() >= MAX_GLOBALS_OF_ONE;
-        if is_talkative || self.globals.len() >= MAX_GLOBALS {
-            // Nobody's talk drives out what others say.
-            let places = self.globals.iter().enumerate();
-            let dispensable = places.filter(|(_, global)| !is_talkative || is_its(global));
-            // Found by its place, not by its address in memory, which a restored machine does not have.
-            let oldest = dispensable.min_by_key(|(_, global)| global.round);
-            if let Some(place) = oldest.map(|(place, _)| place) {
-                self.globals.remove(place);
+    /// Records a closed round, unless it is known to be false.
+    fn record_global(&mut self, advert: &Arc<Accepted>, global: &Global) -> bool {
+        let id = global.id(advert.round);
+        if self.refuted.contains(&id) {
+            return false;
+        }
+        let of_author = |author| {
+            let said = self
+                .closings
+                .iter()
+                .filter(move |said| said.advert.author == author);
+            said.count()
+        };
+        if of_author(advert.author) >= MAX_GLOBALS_OF_ONE || self.closings.len() >= MAX_GLOBALS {
+            // Nobody's talk drives out what others say: who said most gives way, with what is oldest.
+            let places = self.closings.iter().enumerate();
+            let is_talkative = of_author(advert.author) >= MAX_GLOBALS_OF_ONE;
+            let open =
+                places.filter(|(_, said)| !is_talkative || said.advert.author == advert.author);
+            let gives_way = open.min_by_key(|(_, said)| {
+                (Reverse(of_author(said.advert.author)), said.advert.round)
+            });
+            if let Some(place) = gives_way.map(|(place, _)| place) {
+                self.closings.remove(place);
             }
         }
-        self.globals.push(Arc::clone(advert));
+        let advert = Arc::clone(advert);
+        self.closings.push(Said { id, advert });
+        if !self.evidence.is_empty() {
+            self.keep_evidence();
+        }
+        true
+    }
+
+    /// Keeps the evidence of the closings that are remembered.
+    fn keep_evidence(&mut self) {
+        let said = self.globals().flat_map(|said| &said.global.members);
+        let named = said.map(|member| member.advert).collect();
+        self.evidence.keep(&named);
     }
 
     fn node(&mut self, node: NodeId) -> &mut NodeView {
@@ -156,6 +258,7 @@ impl View {
         let view = self.node(node);
         view.connected = Some(role);
         view.lost = false;
+        view.aggregates = role == Role::Aggregator;
         if view.banned || view.left {
             return;
         }
@@ -175,19 +278,64 @@ impl View {
         self.aggregators.remove(&node);
     }
 
-    /// Stops listening to a node for good.
+    /// Believes nothing that a node says of itself any more. Rounds that it closed are judged by what their members signed.
     pub(crate) fn ban(&mut self, node: NodeId) {
         self.changes_of_company += 1;
         self.node(node).banned = true;
         self.neighbours.remove(&node);
         self.aggregators.remove(&node);
-        // What it announced is forgotten too, so that no later look finds it again.
-        self.globals.retain(|global| global.author != node);
+    }
+
+    /// Forgets a closed round that is false, for good.
+    pub(crate) fn refute(&mut self, closing: ClosingId) {
+        self.closings.retain(|said| said.id != closing);
+        if self.refuted.len() >= MAX_REFUTED {
+            self.refuted.pop_front();
+        }
+        self.refuted.push_back(closing);
+    }
+
+    /// Counts the nodes that said that they leave, or are banned.
+    pub(crate) fn n_gone(&self) -> usize {
+        self.nodes
+            .values()
+            .filter(|view| !view.is_present())
+            .count()
     }
 
     /// Tells whether a node is banned.
     pub(crate) fn is_banned(&self, node: NodeId) -> bool {
         self.nodes.get(&node).is_some_and(|view| view.banned)
+    }
+
+    /// Doubts a node until its part can be had.
+    pub(crate) fn doubt(&mut self, node: NodeId) {
+        // Bounded like the nodes: a flood of liars must not fill the memory.
+        if self.doubtful.len() < MAX_NODES {
+            self.doubtful.insert(node);
+        }
+    }
+
+    /// A blob came, or cannot be had: whoever offers it as its part is doubted, or not any more.
+    pub(crate) fn on_arrival(&mut self, blob: BlobId, arrival: Arrival) {
+        let offers = |view: &NodeView| {
+            let update = view.update.as_deref();
+            update.is_some_and(|update| local_of(update).shared.is_some_and(|it| it.id == blob))
+        };
+        let nodes = &self.nodes;
+        if arrival == Arrival::Held {
+            self.doubtful
+                .retain(|node| !nodes.get(node).is_some_and(offers));
+            return;
+        }
+        let owners = nodes.iter().filter(|(_, view)| offers(view));
+        let owners: Vec<NodeId> = owners.map(|(node, _)| *node).collect();
+        owners.into_iter().for_each(|node| self.doubt(node));
+    }
+
+    /// Tells whether there is no reason to wait for a node, or to prefer what it closed.
+    pub(crate) fn is_doubtful(&self, node: NodeId) -> bool {
+        self.doubtful.contains(&node) || self.is_banned(node)
     }
 
     /// Tells whether a node said that it leaves.
@@ -230,14 +378,17 @@ impl View {
         !self.aggregators.is_empty()
     }
 
-    /// Tells whether a node closes rounds by its role: it says that it is an aggregator, or it has never trained.
+    /// Tells whether a node closes rounds by its role: it said that it is an aggregator when it was met, and it has never
+    /// trained. Of whom nothing is known, nothing is believed.
     pub(crate) fn is_aggregator(&self, node: NodeId) -> bool {
-        self.nodes
-            .get(&node)
-            .is_none_or(|view| match view.connected {
-                Some(role) => role == Role::Aggregator,
-                None => view.newest == Round::ZERO,
-            })
+        let known = self.nodes.get(&node);
+        known.is_some_and(|view| view.aggregates && view.newest == Round::ZERO)
+    }
+
+    /// Tells whether a node is connected.
+    pub(crate) fn is_connected(&self, node: NodeId) -> bool {
+        let known = self.nodes.get(&node);
+        known.is_some_and(|view| view.connected.is_some())
     }
 
     /// Returns a node's update of a round.
@@ -251,14 +402,16 @@ impl View {
         present.filter_map(move |(node, view)| Some((*node, view.local(round)?)))
     }
 
+    /// Returns everybody's newest update, to be held while the view changes; banned and departed nodes are left out.
+    pub(crate) fn newest_adverts(&self) -> Vec<Arc<Accepted>> {
+        let present = self.nodes.values().filter(|view| view.is_present());
+        present.filter_map(|view| view.update.clone()).collect()
+    }
+
     /// Visits everybody's newest update; banned and departed nodes are left out.
-    pub(crate) fn newest_locals(&self) -> impl Iterator<Item = (NodeId, Round, &Local)> {
-        let present = self.nodes.iter().filter(|(_, view)| view.is_present());
-        present.filter_map(|(node, view)| {
-            view.update
-                .as_ref()
-                .map(|advert| (*node, advert.round, local_of(advert)))
-        })
+    pub(crate) fn newest_updates(&self) -> impl Iterator<Item = Update<'_>> {
+        let present = self.nodes.values().filter(|view| view.is_present());
+        present.filter_map(|view| Update::of(view.update.as_ref()?))
     }
 
     /// Returns a node's newest update, and its round.
@@ -302,7 +455,7 @@ impl View {
     pub(crate) fn nobody_elses(&self, author: NodeId, blobs: &[BlobId]) -> Vec<BlobId> {
         let others = self.nodes.iter().filter(|(node, _)| **node != author);
         let said = others.flat_map(|(_, view)| view.blobs());
-        let closed = self.globals().flat_map(|(_, _, global)| {
+        let closed = self.globals().flat_map(|Announced { global, .. }| {
             global
                 .members
                 .iter()
@@ -350,95 +503,52 @@ impl View {
             .collect()
     }
 
-    /// Visits the closed rounds that were announced and whose author is not banned.
-    pub(crate) fn globals(&self) -> impl Iterator<Item = (NodeId, Round, &Global)> {
-        self.globals.iter().filter_map(|advert| match &advert.body {
-            Body::Global(global) => Some((advert.author, advert.round, global)),
-            _ => None,
-        })
+    /// Visits the closed rounds that were announced.
+    pub(crate) fn globals(&self) -> impl Iterator<Item = Announced<'_>> {
+        self.closings.iter().filter_map(Said::announced)
     }
 
-    /// Returns the first member that a closed round counts otherwise than the member itself signed.
-    ///
-    /// Members whose update of that round is not known here prove nothing, nor do those that signed two of one round: who
-    /// closed it may have heard the other one.
-    pub(crate) fn contradiction(
-        &self,
-        round: Round,
-        global: &Global,
-        weighting: Weighting,
-    ) -> Option<NodeId> {
-        let contradicts = |member: &&Member| {
-            // Uniform weights need no word of the member: anything else is false by itself.
-            if weighting == Weighting::Uniform && member.weight != 1.0 {
-                return true;
-            }
-            let speaks = |view: &&NodeView| {
-                view.local(round).is_some() && !self.contradictory.contains(&member.node)
-            };
-            // Silence convicts nobody: the update may be under way.
-            let Some(view) = self.nodes.get(&member.node).filter(speaks) else {
-                return false;
-            };
-            let counted_so = |local: &Local| match weighting {
-                Weighting::Uniform => true,
-                Weighting::Samples => member.weight == f64::from(local.n_samples),
-            };
-            let said = |advert: &Arc<Advert>| {
-                let local = local_of(advert);
-                local.shared == Some(member.shared) && counted_so(local)
-            };
-            !view.locals().any(said)
-        };
-        global
-            .members
-            .iter()
-            .find(contradicts)
-            .map(|member| member.node)
+    /// Returns a closed round that was announced, by its name.
+    pub(crate) fn closing(&self, id: ClosingId) -> Option<&Global> {
+        let mut announced = self.globals();
+        announced.find(|said| said.id == id).map(|said| said.global)
     }
 
-    /// Returns how many members of a closed round have signed that they trained for it, or for a later one, what it counts
-    /// them with, from what it follows. Of an honest closing, whose round is its members' median, it is most of them.
-    pub(crate) fn confirmed(&self, round: Round, global: &Global) -> usize {
-        let confirms = |member: &&Member| {
-            let said = |advert: &Arc<Advert>| {
-                let local = local_of(advert);
-                // A later update from the same mean confirms as well: its author had not followed any other round meanwhile.
-                advert.round >= round
-                    && local.shared == Some(member.shared)
-                    && local.parent == global.parent
-            };
-            self.nodes
-                .get(&member.node)
-                .is_some_and(|view| view.locals().any(said))
-        };
-        global.members.iter().filter(confirms).count()
+    /// Returns the advert in which a member of a closed round signed what it is counted with.
+    pub(crate) fn signed(&self, member: &Member) -> Option<&Accepted> {
+        let known = self.nodes.get(&member.node);
+        let mut updates = known.into_iter().flat_map(NodeView::locals);
+        let heard = updates.find(|advert| advert.id == member.advert);
+        heard
+            .map(Arc::as_ref)
+            .or_else(|| self.evidence.get(member.advert))
+    }
+
+    /// Returns those of `lacking` that are to be asked for now: they are lacking since `since`, or were asked for then.
+    pub(crate) fn to_ask_for(
+        &mut self,
+        lacking: Vec<Lacking>,
+        now: Timestamp,
+        since: Timestamp,
+    ) -> Vec<Lacking> {
+        let mut due = lacking;
+        due.retain(|lacking| self.evidence.is_due(lacking.advert, now, since));
+        due
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use fednode_core::{FederationId, Sequence, Timestamp};
+    use fednode_core::{Advert, FederationId, Sequence};
 
     use super::*;
 
     const AUTHOR: NodeId = NodeId::from_bytes([1; 32]);
 
     /// An update of a round, with a number to tell two of one round apart.
-    fn update(round: u32, n_samples: u32) -> Arc<Advert> {
-        let (lineage, none) = (BlobId::of(b"initial"), Timestamp(0));
-        let local = Local {
-            lineage,
-            parent: lineage,
-            shared: None,
-            experts: Vec::new(),
-            proxies: None,
-            sketches: None,
-            peers: Vec::new(),
-            statistics: None,
-            n_samples,
-        };
-        Arc::new(Advert {
+    fn update(round: u32, n_samples: u32) -> Arc<Accepted> {
+        let none = Timestamp(0);
+        let advert = Advert {
             federation: FederationId::from_bytes([0; 32]),
             author: AUTHOR,
             sequence: Sequence {
@@ -448,15 +558,17 @@ mod tests {
             round: Round(round),
             issued_at: none,
             expires_at: none,
-            body: Body::Local(local),
-        })
+            body: Body::Local(Local::new(BlobId::of(b"initial"), n_samples)),
+        };
+        let id = AdvertId::of(&[round as u8, n_samples as u8]);
+        Arc::new(Accepted { id, advert })
     }
 
     /// What a view that keeps three rounds knows of rounds 1 to 6 after hearing updates in an order.
     fn known(heard: &[(u32, u32)]) -> Vec<(u32, u32)> {
         let mut view = View::new(3);
         for (round, n_samples) in heard {
-            assert!(view.record(&update(*round, *n_samples)));
+            assert_eq!(view.record(&update(*round, *n_samples)), Recorded::News);
         }
         let newest = view.newest_local(AUTHOR).map(|(round, _)| round.0);
         assert_eq!(newest, heard.iter().map(|(round, _)| *round).max());
@@ -492,41 +604,38 @@ mod tests {
     }
 
     #[test]
-    fn two_signed_updates_of_a_round_prove_no_lie_of_others() {
+    fn what_was_asked_for_is_kept_also_when_it_is_old() {
         let mut view = View::new(3);
-        let member = |weight| Member {
+        view.record(&update(9, 90));
+        let member = |n_samples: u32| Member {
             node: AUTHOR,
             shared: BlobRef::of(b"part"),
-            weight,
+            weight: 1.0,
+            advert: update(1, n_samples).id,
         };
-        let closing = |weight| Global {
-            members: vec![member(weight)],
-            mean: BlobRef::of(b"mean"),
-            parent: BlobId::of(b"initial"),
-            history: 1,
+        view.record(&update(1, 10));
+        assert_eq!(view.signed(&member(10)), None, "nobody asked for it");
+        let (advert, author, named_by) = (member(10).advert, AUTHOR, NodeId::from_bytes([2; 32]));
+        let lacking = || {
+            vec![Lacking {
+                advert,
+                author,
+                named_by,
+            }]
         };
-        let contradiction = |view: &View, weight| {
-            view.contradiction(Round(2), &closing(weight), Weighting::Samples)
+        let ask = |view: &mut View, now, since| {
+            view.to_ask_for(lacking(), Timestamp(now), Timestamp(since))
         };
-        view.record(&update(1, 9));
-        view.record(&update(2, 10));
+        assert_eq!(ask(&mut view, 100, 50), [], "gossip may bring it");
+        assert_eq!(ask(&mut view, 150, 100), lacking());
+        assert_eq!(ask(&mut view, 170, 120), [], "asked for a moment ago");
+        assert_eq!(ask(&mut view, 200, 150), lacking(), "once more");
+        assert_eq!(view.record(&update(1, 10)), Recorded::News);
         assert_eq!(
-            contradiction(&view, 10.0),
-            Some(AUTHOR),
-            "it signed no such part"
+            view.signed(&member(10)).map(|advert| advert.id),
+            Some(member(10).advert)
         );
-        view.record(&update(2, 10));
-        assert_eq!(
-            contradiction(&view, 10.0),
-            Some(AUTHOR),
-            "the same once more"
-        );
-        view.record(&update(2, 11));
-        assert_eq!(
-            contradiction(&view, 10.0),
-            None,
-            "the first may have been another"
-        );
+        assert_eq!(view.signed(&member(11)), None);
     }
 
     #[test]

@@ -6,11 +6,13 @@
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, Averaging, BlobId, BlobRef, Body, ExpertOffer, Fault, FederationSpec, Global, Local,
-    Member, NodeId, Role, Round, Rule, Sequence, Timestamp, Weighting, Withdraw,
+    Accepted, Advert, AdvertId, Averaging, BlobId, BlobRef, Body, ExpertOffer, Fault,
+    FederationSpec, Global, Local, Member, NodeId, Role, Round, Rule, Sequence, Timestamp,
+    Weighting, Withdraw,
 };
 use fednode_engine::{
     Aggregator, AverageOrder, AverageReport, Fetch, FetchKind, Head, Input, Node, Output, Purpose,
+    Timer,
 };
 
 const NOW: Timestamp = Timestamp(1_000);
@@ -40,19 +42,33 @@ fn spec() -> Arc<FederationSpec> {
 }
 
 fn advert(spec: &FederationSpec, author: u8, round: u32, body: Body) -> Input {
+    let id = match &body {
+        Body::Local(_) => update_id(author, round),
+        other => AdvertId::of(format!("{author} {round} {other:?}").as_bytes()),
+    };
+    advert_named(id, spec, author, round, body)
+}
+
+/// The name of a node's update of a round.
+fn update_id(author: u8, round: u32) -> AdvertId {
+    AdvertId::of(format!("update of {author} in round {round}").as_bytes())
+}
+
+fn advert_named(id: AdvertId, spec: &FederationSpec, author: u8, round: u32, body: Body) -> Input {
     let sequence = Sequence {
         incarnation: 1,
         counter: u64::from(round),
     };
-    Input::Advert(Arc::new(Advert {
+    let advert = Advert {
         federation: spec.id(),
-        author: id(author),
+        author: self::id(author),
         sequence,
         round: Round(round),
         issued_at: NOW,
         expires_at: NOW,
         body,
-    }))
+    };
+    Input::Advert(Arc::new(Accepted { id, advert }))
 }
 
 /// An update whose shared part is called after its author.
@@ -69,18 +85,19 @@ fn update(author: u8) -> Local {
     }
 }
 
+/// A closing of the first round.
 fn closing(members: &[u8], mean: &str) -> Global {
     let member = |n: &u8| Member {
         node: id(*n),
         shared: blob(&format!("part of {n}")),
         weight: 1.0,
+        advert: update_id(*n, 1),
     };
-    let members: Vec<Member> = members.iter().map(member).collect();
     Global {
-        history: members.len() as u64,
-        members,
+        members: members.iter().map(member).collect(),
         mean: blob(mean),
         parent: blob("initial").id,
+        previous: None,
     }
 }
 
@@ -176,7 +193,13 @@ fn an_aggregator_recomputes_what_others_averaged_before_it_follows() {
     for (mean, follows) in [("mean", true), ("false mean", false)] {
         let mut aggregator = aggregator(&spec, &[1, 2]);
         let said = advert(&spec, LIAR, 1, Body::Global(closing(&[1, 2], mean)));
-        let parts = fetched_parts(&aggregator.handle(NOW, said));
+        assert_eq!(
+            fetched_parts(&aggregator.handle(NOW, said)),
+            [],
+            "it is not its turn"
+        );
+        let late = NOW + spec.round.deadline();
+        let parts = fetched_parts(&aggregator.handle(late, Input::Timer(Timer::Look(Round(1)))));
         assert_eq!(parts, [blob("part of 1"), blob("part of 2")]);
         assert_eq!(aggregator.head().round, Round::ZERO);
         let outputs: Vec<Output> = parts
@@ -243,10 +266,11 @@ fn a_node_that_stops_while_it_joins_again_goes_on_where_it_was() {
 #[test]
 fn accusation_starts_no_trial_beyond_its_evidence() {
     let spec = spec();
-    let accuse = |accuser: u8, evidence: &Global| {
+    let evidence = |global: &Global| AdvertId::of(global.mean.id.as_bytes());
+    let accuse = |accuser: u8, global: &Global| {
         let fault = Fault {
             accused: id(LIAR),
-            evidence: evidence.clone(),
+            evidence: evidence(global),
             actual: blob("other").id,
         };
         advert(&spec, accuser, 1, Body::Fault(fault))
@@ -257,11 +281,12 @@ fn accusation_starts_no_trial_beyond_its_evidence() {
         node.handle(NOW, advert(&spec, n, 1, Body::Local(update(n))));
     }
     // Members that nobody heard of: every fetch would wait for its deadline.
-    let invented = closing(&[101, 102, 103, 104, LIAR], "mean");
+    let invented = closing(&[LIAR, 101, 102, 103, 104], "invented mean");
     // What its members signed, and the same again with another mean.
     let (real, other) = (closing(&[1, 3], "mean"), closing(&[1, 3], "second mean"));
     for said in [&invented, &real, &other] {
-        node.handle(NOW, advert(&spec, LIAR, 1, Body::Global(said.clone())));
+        let body = Body::Global(said.clone());
+        node.handle(NOW, advert_named(evidence(said), &spec, LIAR, 1, body));
     }
     assert_eq!(fetched_parts(&node.handle(NOW, accuse(1, &invented))), []);
     assert_eq!(
@@ -327,7 +352,7 @@ fn blob_announced_far_too_large_is_not_fetched() {
         round: Round(1),
         mean: Some(blob("mean")),
         parent: Some(blob("initial").id),
-        history: 2,
+        ..Head::initial(None)
     };
     let mut aggregator = Aggregator::restore(Arc::clone(&spec), id(7), head);
     aggregator.handle(NOW, Input::Start);

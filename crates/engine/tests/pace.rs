@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, BlobId, BlobRef, Body, ExpertExchange, ExpertOffer, FederationSpec, InlineProxies,
-    Local, LocalReport, Matching, NodeId, PeersPerExpert, ProxyOffer, ProxySet, Role, Round,
-    Sequence, Timestamp,
+    Accepted, Advert, AdvertId, BlobId, BlobRef, Body, ExpertExchange, ExpertOffer, FederationSpec,
+    InlineProxies, Local, LocalReport, Matching, NodeId, PeersPerExpert, ProxyOffer, ProxySet,
+    Role, Round, Sequence, Timestamp,
 };
 use fednode_engine::{Input, MergeReport, Node, Output};
 
@@ -53,7 +53,7 @@ fn update(spec: &FederationSpec, author: u8) -> Input {
         proxies: proxies(),
         ..Local::new(BlobId::of(&spec.canonical_bytes()), 10)
     });
-    Input::Advert(Arc::new(Advert {
+    let advert = Advert {
         federation: spec.id(),
         author: id(author),
         sequence: Sequence {
@@ -64,7 +64,9 @@ fn update(spec: &FederationSpec, author: u8) -> Input {
         issued_at: NOW,
         expires_at: NOW,
         body,
-    }))
+    };
+    let id = AdvertId::of(format!("{advert:?}").as_bytes());
+    Input::Advert(Arc::new(Accepted { id, advert }))
 }
 
 fn merges(outputs: &[Output]) -> bool {

@@ -20,7 +20,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fednode_core::{Advert, Body, BroadcastSet, NodeId, Round, Sequence, SignedAdvert, Timestamp};
+use fednode_core::{
+    Advert, AdvertId, Body, BroadcastSet, NodeId, Round, Sequence, SignedAdvert, Timestamp,
+};
 
 use crate::bounded::Bounded;
 use crate::wire::{Digest, Heard, MAX_DIGEST, MAX_SYNC_ADVERTS};
@@ -37,6 +39,8 @@ const MAX_AUTHORS: usize = 8192;
 const MAX_KEPT_BYTES: usize = 12 << 20;
 /// Rounds per author in which adverts are counted.
 const COUNTED_ROUNDS: usize = 32;
+/// Authors of whom the proof is kept that they signed two adverts under one number.
+const MAX_PROOFS: usize = 64;
 /// Bytes that an advert takes in a reply beyond its own.
 const ADVERT_OVERHEAD: usize = 64;
 
@@ -59,6 +63,8 @@ pub(crate) struct Book {
     authors: BTreeMap<NodeId, Author>,
     /// The broadcast set; all nodes if absent.
     broadcast_set: Option<BroadcastSet>,
+    /// Two adverts of one author under one number: they prove that it told some one thing and others another.
+    proofs: BTreeMap<NodeId, [Arc<SignedAdvert>; 2]>,
     kept_bytes: usize,
     /// Grows with every insertion, and orders authors by their last advert.
     moment: u64,
@@ -75,6 +81,7 @@ struct Author {
 
 #[derive(Debug)]
 struct Kept {
+    id: AdvertId,
     signed: Arc<SignedAdvert>,
     expires_at: Timestamp,
     entered_at: Timestamp,
@@ -126,6 +133,7 @@ impl Book {
             .broadcast_set
             .is_some_and(|all| !all.is_for_everybody(advert.author, advert.round, &advert.body));
         let kept = Kept {
+            id: signed.id(),
             signed,
             expires_at: advert.expires_at,
             entered_at: now,
@@ -145,6 +153,35 @@ impl Book {
         };
         self.kept_bytes -= surplus + replaced.map_or(0, |kept| kept.bytes());
         self.enforce_bounds();
+    }
+
+    /// Holds an advert against the one that is kept under the same number. Returns whether they differ and nobody had proven
+    /// that of the author before; the proof is kept from now on.
+    pub(crate) fn proves_equivocation(&mut self, advert: &Advert, signed: &SignedAdvert) -> bool {
+        let known = self.authors.get(&advert.author);
+        let kept = known.and_then(|author| author.kept.get(&advert.sequence));
+        let Some(kept) = kept.filter(|kept| kept.id != signed.id()) else {
+            return false;
+        };
+        let is_new = !self.proofs.contains_key(&advert.author) && self.proofs.len() < MAX_PROOFS;
+        if is_new {
+            let proof = [Arc::clone(&kept.signed), Arc::new(signed.clone())];
+            self.proofs.insert(advert.author, proof);
+        }
+        is_new
+    }
+
+    /// Visits the adverts that prove equivocations, for whoever is new.
+    pub(crate) fn proofs(&self) -> impl Iterator<Item = &Arc<SignedAdvert>> {
+        self.proofs.values().flatten()
+    }
+
+    /// Returns an author's advert by its name, if it is kept.
+    pub(crate) fn by_name(&self, author: &NodeId, id: AdvertId) -> Option<&Arc<SignedAdvert>> {
+        let kept = &self.authors.get(author)?.kept;
+        let found = kept.values().find(|kept| kept.id == id);
+        let proof = || self.proofs.get(author)?.iter().find(|said| said.id() == id);
+        found.map(|kept| &kept.signed).or_else(proof)
     }
 
     /// Remembers that an earlier process of this node received `sequence` as the newest advert of an author.

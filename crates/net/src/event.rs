@@ -62,6 +62,11 @@ pub enum Event {
         /// Decoded.
         advert: Advert,
     },
+    /// A node signed two different adverts under one number. Both are kept as the proof, and others hear of it.
+    Equivocated {
+        /// Who.
+        node: NodeId,
+    },
     /// The first sync with a connected peer is complete: all its adverts were received.
     Synced {
         /// Who.

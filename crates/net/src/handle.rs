@@ -7,7 +7,9 @@
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use fednode_core::{Advert, AdvertError, BlobId, BlobRef, Body, NodeId, Role, Round, SignedAdvert};
+use fednode_core::{
+    Advert, AdvertError, AdvertId, BlobId, BlobRef, Body, NodeId, Role, Round, SignedAdvert,
+};
 use libp2p::Multiaddr;
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
@@ -78,6 +80,17 @@ pub struct PeerInfo {
     pub holds: usize,
 }
 
+/// An advert that is asked for by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wanted {
+    /// Its name.
+    pub advert: AdvertId,
+    /// Who signed it.
+    pub author: NodeId,
+    /// Who named it, and so should have it.
+    pub named_by: NodeId,
+}
+
 /// A request of the application to the swarm task.
 #[derive(Debug)]
 pub(crate) enum Command {
@@ -89,6 +102,7 @@ pub(crate) enum Command {
     Dial(Multiaddr),
     Peers(oneshot::Sender<Vec<PeerInfo>>),
     Follow(Vec<NodeId>),
+    Ask(Vec<Wanted>),
     Strike(NodeId, String),
     Ban(NodeId, Duration, String),
     Held(BlobId),
@@ -220,6 +234,12 @@ impl Handle {
     /// ([`fednode_core::BroadcastSet`]). Of more than [`crate::MAX_FOLLOWED`] nodes it follows the first ones.
     pub async fn follow(&self, nodes: Vec<NodeId>) {
         self.send(Command::Follow(nodes)).await;
+    }
+
+    /// Asks for adverts by name: old ones, or such that differ from what was heard under the same number. Those that somebody
+    /// has come as events, also if they came before.
+    pub async fn ask(&self, adverts: Vec<Wanted>) {
+        self.send(Command::Ask(adverts)).await;
     }
 
     /// Returns the connected peers.

@@ -28,6 +28,7 @@ mod hello;
 mod peers;
 mod syncing;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,7 @@ use crate::book::Book;
 use crate::config::Config;
 use crate::event::{Event, Outbox};
 use crate::gate::{Candidate, Checked};
-use crate::handle::{Command, Direction, Shared};
+use crate::handle::{Command, Direction, Shared, Wanted};
 use crate::identity::{Identity, node_id, peer_id};
 use crate::score::Standing;
 use adverts::Adverts;
@@ -219,6 +220,7 @@ impl Task {
             Command::Dial(address) => self.dialing.add_target(base, address),
             Command::Peers(reply) => _ = reply.send(base.peer_infos()),
             Command::Follow(nodes) => self.follow(nodes),
+            Command::Ask(wanted) => self.ask(&wanted),
             Command::Strike(node, reason) => self.strike(node, reason),
             Command::Ban(node, length, reason) => self.ban(node, length, reason),
             Command::Held(blob) => self.syncing.add_held(blob),
@@ -409,6 +411,17 @@ impl Task {
             self.syncing.start(base, &self.adverts, *author);
         }
         self.dialing.hurry(base, change.new);
+    }
+
+    /// Asks for adverts by name, each of the peer that named it.
+    fn ask(&mut self, wanted: &[Wanted]) {
+        let adverts: Vec<_> = wanted.iter().map(|w| (w.author, w.advert)).collect();
+        self.adverts.want(&adverts);
+        let named_by: BTreeSet<NodeId> = wanted.iter().map(|w| w.named_by).collect();
+        for node in named_by {
+            self.syncing
+                .ask_for_wanted(&mut self.base, &self.adverts, node);
+        }
     }
 
     /// Adds a strike. Enough strikes are a ban.

@@ -3,13 +3,15 @@
 //! | protocol | request | reply | limit |
 //! |---|---|---|---|
 //! | `/fednode/hello/1` | [`Hello`] | [`Hello`] | 64 KiB |
-//! | `/fednode/sync/1` | [`SyncRequest`] | [`SyncReply`] | 128 KiB, 1.25 MiB |
+//! | `/fednode/sync/1` | [`SyncRequest`] | [`SyncReply`] | 160 KiB, 1.25 MiB |
 //! | `/fednode/peers/1` | [`PeersRequest`] | [`PeersReply`] | 64 KiB, 256 KiB |
 //! | `/fednode/blob/1` | [`BlobAsk`] | [`BlobAnswer`], then the bytes it announces | 1 KiB |
 //!
 //! This file has names and bounds only. `task` and `blob` say who sends which message when.
 
-use fednode_core::{BlobId, FederationId, Hello, NodeId, Sequence, SignedAdvert, Timestamp};
+use fednode_core::{
+    AdvertId, BlobId, FederationId, Hello, NodeId, Sequence, SignedAdvert, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::blob::Width;
@@ -32,6 +34,8 @@ pub(crate) const MAX_HOLDS: usize = 256;
 pub(crate) const MAX_SYNC_ADVERTS: usize = 4096;
 /// Largest number of nodes that one node follows, at least a quarter of the largest `round.broadcast_set`.
 pub const MAX_FOLLOWED: usize = 256;
+/// Adverts that one sync request asks for by name: all that a closing names.
+pub(crate) const MAX_WANTED: usize = 512;
 /// Bytes of adverts in one sync reply. If there are more, another request follows.
 pub(crate) const SYNC_REPLY_BUDGET: usize = 1 << 20;
 /// Address records in one reply: enough to find a mesh, too few to be worth an amplification.
@@ -73,7 +77,7 @@ pub(crate) enum SyncCall {}
 
 impl Call for SyncCall {
     const PROTOCOL: &'static str = SYNC_PROTOCOL;
-    const MAX_REQUEST: usize = 128 << 10;
+    const MAX_REQUEST: usize = 160 << 10;
     const MAX_REPLY: usize = SYNC_REPLY_BUDGET + (256 << 10);
     type Request = SyncRequest;
     type Reply = SyncReply;
@@ -145,6 +149,8 @@ pub(crate) struct SyncRequest {
     pub(crate) everything: bool,
     /// The authors outside the broadcast set whose adverts the sender wants.
     pub(crate) follows: Bounded<NodeId, MAX_FOLLOWED>,
+    /// Adverts that the sender wants whatever the digest says, with their authors.
+    pub(crate) wanted: Bounded<(NodeId, AdvertId), MAX_WANTED>,
     /// Blobs that the sender completed since its last message.
     pub(crate) holds: Bounded<BlobId, MAX_HOLDS>,
 }
@@ -292,10 +298,12 @@ mod tests {
             MAX_HOLDS,
         ));
         let follows = Bounded::first_of(std::iter::repeat_n(node, MAX_FOLLOWED));
+        let wanted = std::iter::repeat_n((node, AdvertId::from_bytes([255; 32])), MAX_WANTED);
         let request = SyncRequest {
             digest,
             everything: true,
             follows,
+            wanted: Bounded::first_of(wanted),
             holds: holds.clone(),
         };
         assert!(encode(&request).len() <= SyncCall::MAX_REQUEST);

@@ -309,3 +309,64 @@ async fn rounds_of_five(nodes: &mut [Node], turn: u64) -> f64 {
     tokio::time::sleep(Duration::from_millis(500)).await;
     (received(nodes) - before) as f64 / needed as f64
 }
+
+/// Two adverts that an author signed under one number, each told to others.
+async fn two_under_one_number() -> [SignedAdvert; 2] {
+    let key = tempfile::tempdir().unwrap();
+    let mut said = Vec::new();
+    for n in [1, 2] {
+        let identity = Identity::load_or_create(&key.path().join("key")).unwrap();
+        let liar = Node::with(config(), identity, Arc::default()).await;
+        let (_, signed) = liar
+            .network
+            .handle
+            .publish(Round(1), pool(n))
+            .await
+            .unwrap();
+        liar.network.handle.shutdown().await;
+        said.push(signed);
+    }
+    said.try_into().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_signs_two_adverts_under_one_number_is_found_out_by_whoever_asks_for_the_other() {
+    let [first, second] = two_under_one_number().await;
+    let author = verify(&first).unwrap().author;
+    assert_eq!(verify(&second).unwrap().author, author);
+    let knowing = |signed: &SignedAdvert| {
+        let mut config = config();
+        config.known = vec![signed.clone()];
+        config
+    };
+    let ann = Node::start(knowing(&first)).await;
+    let mut config = knowing(&second);
+    config.peers = vec![ann.address()];
+    let mut bob = Node::start(config).await;
+    bob.peer_up(ann.id()).await;
+    // Ann names what she heard, in a closed round say. Bob heard another advert under that number.
+    let wanted = fednode_net::Wanted {
+        advert: first.id(),
+        author,
+        named_by: ann.id(),
+    };
+    bob.network.handle.ask(vec![wanted]).await;
+    let (mut accused, mut came) = (None, None);
+    bob.wait("the proof and the advert", |event| {
+        match event {
+            Event::Equivocated { node } => accused = Some(*node),
+            Event::Advert { signed, .. } => came = Some(signed.clone()),
+            _ => {}
+        }
+        (accused.is_some() && came.is_some()).then_some(())
+    })
+    .await;
+    assert_eq!((accused, came), (Some(author), Some(first)));
+    // Whoever is new hears of it, too.
+    let mut cat = Node::knowing(&[&bob], Arc::default()).await;
+    let accused = cat.wait("the proof", |event| match event {
+        Event::Equivocated { node } => Some(*node),
+        _ => None,
+    });
+    assert_eq!(accused.await, author);
+}

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use fednode_core::{BlobId, FederationSpec, NodeId, Role, Timestamp};
 use fednode_engine::book::Traffic;
-use fednode_engine::{AverageOrder, Head, Note};
-use fednode_net::Handle;
+use fednode_engine::{AverageOrder, Head, Lacking, Note};
+use fednode_net::{Handle, Wanted};
 use fednode_store::Blobs;
 use fednode_store::ledger::{ClosedRound, Event, EventLevel};
 use tokio::task::JoinSet;
@@ -113,7 +113,6 @@ impl Base {
                 closed_by,
                 members,
                 mean,
-                history: head.history,
             };
             self.journal.add(Entry::Closed {
                 round: head.round,
@@ -138,6 +137,21 @@ impl Base {
         let net = self.net.clone();
         self.start(async move {
             net.follow(nodes).await;
+            Answer::Done
+        });
+    }
+
+    /// Asks for adverts by name.
+    pub(crate) fn ask(&mut self, lacking: &[Lacking]) {
+        let net = self.net.clone();
+        let wanted = lacking.iter().map(|lacking| Wanted {
+            advert: lacking.advert,
+            author: lacking.author,
+            named_by: lacking.named_by,
+        });
+        let wanted = wanted.collect();
+        self.start(async move {
+            net.ask(wanted).await;
             Answer::Done
         });
     }

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{Advert, BlobId, BlobStore, NodeId, Refusal, Round, Timestamp};
+use fednode_core::{Accepted, BlobId, BlobStore, NodeId, Refusal, Round, Timestamp};
 use fednode_engine::book::Closing;
 use fednode_engine::{Input, Note, Output};
 use fednode_net::Event;
@@ -71,7 +71,7 @@ pub(crate) struct Driver<M> {
 #[derive(Debug, Default)]
 pub(crate) struct Past {
     /// Adverts that were heard.
-    pub(crate) known: Vec<Advert>,
+    pub(crate) known: Vec<Accepted>,
     /// Rounds whose records were written.
     pub(crate) written: BTreeSet<Round>,
 }
@@ -181,6 +181,7 @@ impl<M: Machine> Driver<M> {
             Output::Fetch(fetch) => self.fetches.queue(base, fetch),
             Output::Train { round } => self.train(round),
             Output::Follow(nodes) => base.follow(nodes),
+            Output::Ask(lacking) => base.ask(&lacking),
             Output::Merge(order) => self.desk.merge(base, order),
             Output::Average(order) => base.average(order),
             Output::Module { round } => self.desk.make_module(base, round),
@@ -291,6 +292,7 @@ impl<M: Machine> Driver<M> {
                 self.standing.heard(&advert);
                 self.receive(Box::new((advert, signed)));
             }
+            Event::Equivocated { node } => self.feed(Input::Equivocated { node }),
             // Which peer it was does not matter: any of them has told all that it knew.
             Event::Synced { .. } => self.feed(Input::Synced),
             Event::Refused {
@@ -337,7 +339,8 @@ impl<M: Machine> Driver<M> {
 
     /// Remembers an advert, a peer's or our own, and tells the machine.
     pub(crate) fn receive(&mut self, signed: Signed) {
-        let advert = Arc::new(signed.0.clone());
+        let (id, advert) = (signed.1.id(), signed.0.clone());
+        let advert = Arc::new(Accepted { id, advert });
         self.base.journal.add(Entry::Advert(signed));
         self.feed(Input::Advert(advert));
     }

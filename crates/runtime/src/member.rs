@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fednode_core::work::WorkError;
 use fednode_core::{
-    Advert, FederationSpec, NodeId, ParamSet, Role, Round, Sequence, SignedAdvert, Timestamp,
+    Accepted, FederationSpec, NodeId, ParamSet, Role, Round, Sequence, SignedAdvert, Timestamp,
 };
 use fednode_engine::book::{Pages, RoundBook};
 use fednode_engine::{Aggregator, Head, Node, State};
@@ -338,11 +338,12 @@ impl Memories {
     }
 
     /// Returns the adverts that still carry their author's signature: a disk is believed no more than a peer.
-    fn adverts(&self) -> Vec<Advert> {
-        self.known
-            .iter()
-            .filter_map(|signed| fednode_net::verify(signed).ok())
-            .collect()
+    fn adverts(&self) -> Vec<Accepted> {
+        let accepted = |signed: &SignedAdvert| {
+            let (id, advert) = (signed.id(), fednode_net::verify(signed).ok()?);
+            Some(Accepted { id, advert })
+        };
+        self.known.iter().filter_map(accepted).collect()
     }
 }
 

@@ -76,6 +76,7 @@ fn log(note: &Note, text: &str) {
         Note::Acting(round) => info!(%round, "{text}"),
         Note::Isolated(round) => warn!(%round, "{text}"),
         Note::Rejoined { from, to } => info!(%from, %to, "{text}"),
+        Note::Equivocated(node) => warn!(%node, "{text}"),
         Note::CheatFound { node, round } => warn!(%node, %round, "{text}"),
         Note::PoolGathered { missing, strangers } if missing.is_empty() && strangers.is_empty() => {
             info!("{text}")
@@ -130,6 +131,10 @@ fn describe(note: &Note) -> String {
         Note::Rejoined { from, to } => {
             format!("the federation is ahead: from round {from} to round {to}")
         }
+        Note::Equivocated(node) => format!(
+            "node {} told some nodes one thing and others another: nothing that it says counts any more",
+            node.short()
+        ),
         Note::CheatFound { node, round } => {
             format!(
                 "node {} signed a false mean for round {round} and is banned",
@@ -231,12 +236,7 @@ mod tests {
     use fednode_engine::{Head, Waiting};
 
     fn status(round: u32, seconds: u64) -> Status {
-        let head = Head {
-            round: Round(0),
-            mean: None,
-            parent: None,
-            history: 0,
-        };
+        let head = Head::initial(None);
         let whom = vec![NodeId::from_bytes([1; 32])];
         let waiting = vec![Waiting::from_peers(
             "experts",

@@ -23,6 +23,7 @@
 //! | `world/gossip` | how adverts spread; updates that can wait |
 //! | `world/blobs`, `world/transfers` | who holds which blob; how blobs travel |
 //! | `world/computing`, `world/pools` | local updates, merges and means; the stage after the last round |
+//! | `world/lies` | what liars say, by name and at random |
 //! | `world/incidents`, `world/ending` | what goes wrong; when all is done, and what nobody can want any more |
 //! | `attention` | whose updates a node must be given at once |
 //! | `observer` | who watches the inputs and outputs of the machines |

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{
-    AggregationPlan, BlobId, BlobRef, ExpertExchange, ExpertId, Lineage, NodeId, PlanRow, ProxySet,
-    Round,
+    AggregationPlan, BlobId, BlobRef, ClosingId, ExpertExchange, ExpertId, Lineage, NodeId,
+    PlanRow, ProxySet, Round,
 };
 
 use crate::failure::Failure;
@@ -105,6 +105,8 @@ pub struct Outcome {
     pub elapsed: Duration,
     /// Every member's phase, round and lineage at the end; the aggregator is not among them.
     pub members: Vec<(Phase, Round, Lineage)>,
+    /// The closed round that each followed at the end.
+    pub closings: Vec<Option<ClosingId>>,
     /// Members that were up at the end.
     pub up: Vec<bool>,
     /// The node ids by member number.
@@ -121,6 +123,8 @@ pub struct Outcome {
     pub stopped: bool,
     /// Adverts delivered.
     pub deliveries: u64,
+    /// Adverts that liars said beside those of their machines.
+    pub lies: u64,
     /// Fetches of blobs.
     pub fetches: Fetches,
     /// What an omniscient observer saw.

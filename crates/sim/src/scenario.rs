@@ -48,6 +48,20 @@ pub enum Behaviour {
     CorruptServer,
     /// It accuses whoever closes a round.
     FalseAccuser,
+    /// It closes each round as soon as one other update is out.
+    EarlyCloser,
+    /// It closes each round with a member of enormous weight whom nobody knows.
+    Ghost,
+    /// It closes the round before once more.
+    Rollback,
+    /// It says that it has four billion samples.
+    Inflated,
+    /// It tells half of the others another update under the same number.
+    Equivocator,
+    /// It publishes what it trains, but serves nothing.
+    Withholder,
+    /// It says random things at random times.
+    Random,
     /// It keeps its private module to itself, which is its right.
     KeptModule,
 }

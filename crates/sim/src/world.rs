@@ -13,6 +13,7 @@ mod ending;
 mod gossip;
 mod ground;
 mod incidents;
+mod lies;
 mod members;
 mod pools;
 mod transfers;
@@ -20,7 +21,7 @@ mod transfers;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{Round, Timestamp};
+use fednode_core::{Body, Round, Timestamp};
 use fednode_engine::{Fetch, FetchKind, Input, Note, Output, Phase, PoolOrder, Timer};
 
 use self::blobs::Blobs;
@@ -29,11 +30,12 @@ pub use self::ending::KEPT_ROUNDS;
 use self::ending::{End, Forgetting};
 use self::gossip::{Gossip, Published};
 use self::ground::Ground;
+use self::lies::Lies;
 use self::members::Member;
 use crate::history::Past;
 use crate::observer::Observer;
 use crate::outcome::{Outcome, PlanRecord};
-use crate::scenario::{Incident, Scenario};
+use crate::scenario::{Behaviour, Incident, Scenario};
 use crate::trainers::{ClosedRound, Trainers};
 
 /// Looked into millions of times; its order is never looked at.
@@ -64,6 +66,8 @@ enum Event {
     Incident(Incident),
     /// The others notice that a connection is lost.
     Notice(usize, usize),
+    /// A liar says something random.
+    Lie(usize),
 }
 
 /// A federation being played.
@@ -72,6 +76,7 @@ pub(super) struct World<'a> {
     gossip: Gossip,
     blobs: Blobs,
     computing: Computing<'a>,
+    lies: Lies,
     forgetting: Forgetting,
     end: End,
     /// The refresh of each member's newest plan in the outcome.
@@ -94,6 +99,7 @@ impl<'a> World<'a> {
             gossip: Gossip::new(n_members),
             blobs: Blobs::new(n_members, initial),
             computing: Computing::new(trainers, past),
+            lies: Lies::default(),
             forgetting: Forgetting::default(),
             end: End::new(scenario.incidents.len()),
             planned: Map::default(),
@@ -110,6 +116,10 @@ impl<'a> World<'a> {
         for member in 0..ground.members.len() {
             if ground.network.is_up(member) {
                 ground.greet(member);
+            }
+            if ground.behaviour(member) == Some(Behaviour::Random) {
+                let pause = lies::pause(&mut ground.rng);
+                ground.schedule(pause, Event::Lie(member));
             }
         }
     }
@@ -163,6 +173,7 @@ impl<'a> World<'a> {
             if let Some(node) = self.ground.members[number].machine.node() {
                 let end = (node.phase(), node.round(), node.lineage());
                 self.ground.outcome.members.push(end);
+                self.ground.outcome.closings.push(node.head().closing);
                 let is_up = self.ground.network.is_up(number);
                 self.ground.outcome.up.push(is_up);
             }
@@ -199,12 +210,34 @@ impl<'a> World<'a> {
             }
             Event::Incident(incident) => return self.handle_incident(incident),
             Event::Notice(member, about) => (member, notice(ground, member, about)),
+            Event::Lie(member) => return self.lie(member),
             // A life that is over.
             Event::Input(..) | Event::Seek(..) | Event::Arrive(..) => return,
             Event::TrainingEnds(..) | Event::ModuleEnds(..) | Event::PoolEnds(..) => return,
         };
         if let Some(input) = input {
             self.give(member, input);
+        }
+    }
+
+    /// A liar says something random, and goes on to do so.
+    fn lie(&mut self, member: usize) {
+        let (ground, blobs) = (&mut self.ground, &mut self.blobs);
+        if let Some((liar, round, body)) = self.lies.random(ground, blobs, member) {
+            ground.outcome.lies += 1;
+            self.gossip.publish(ground, blobs, liar, round, body);
+        }
+        let pause = lies::pause(&mut ground.rng);
+        ground.schedule(pause, Event::Lie(member));
+    }
+
+    fn publish(&mut self, member: usize, round: Round, body: Body) {
+        let (ground, blobs) = (&mut self.ground, &mut self.blobs);
+        let body = lies::rewrite(ground.behaviour(member), body);
+        let advert = self.gossip.publish(ground, blobs, member, round, body);
+        for (liar, round, body) in self.lies.about(ground, blobs, &advert) {
+            ground.outcome.lies += 1;
+            self.gossip.publish(ground, blobs, liar, round, body);
         }
     }
 
@@ -236,13 +269,12 @@ impl<'a> World<'a> {
     fn carry_out(&mut self, member: usize, output: Output) {
         let (ground, blobs) = (&mut self.ground, &mut self.blobs);
         match output {
-            Output::Publish { round, body } => {
-                self.gossip.publish(ground, blobs, member, round, body);
-            }
+            Output::Publish { round, body } => self.publish(member, round, body),
             Output::Fetch(fetch) => begin_fetch(ground, member, fetch),
             Output::Train { round } => self.computing.begin_training(ground, member, round),
             Output::Module { round } => self.computing.begin_module(ground, member, round),
             Output::Pool(order) => self.computing.begin_pool(ground, blobs, member, order),
+            Output::Ask(lacking) => self.gossip.answer(ground, member, &lacking),
             Output::Follow(nodes) => gossip::follow(ground, member, &nodes),
             Output::Merge(order) => self.computing.merge(ground, blobs, member, &order),
             Output::Average(order) => self.computing.average(ground, blobs, member, &order),

@@ -246,6 +246,11 @@ fn round(round: &RoundSpec, spec: &FederationSpec) -> Vec<Rule> {
             "round.grace_seconds",
             "above 0, at most a week",
         ),
+        (
+            round.max_weight == 0.0 || round.max_weight >= 1.0,
+            "round.max_weight",
+            "0 or at least 1",
+        ),
         ((0.0..=1.0).contains(&round.audit), "round.audit", "0 to 1"),
         (
             (64..=512).contains(&round.broadcast_set),

@@ -5,50 +5,86 @@
 //! mean that cannot be recomputed is followed only when there is nothing else to do, with no update to close a round of
 //! its own from, or when that round is past its deadline.
 
-use fednode_core::{BlobId, BlobRef, NodeId};
+use std::time::Duration;
+
+use fednode_core::{BlobId, BlobRef, Body, Fault, NodeId};
 
 use super::Aggregator;
-use crate::chain::{self, Verdict};
-use crate::event::{Arrival, Fetch, FetchKind, Output};
-use crate::follower::Closed;
+use crate::chain::{self, Judge};
+use crate::event::{Arrival, Fetch, FetchKind, Lacking, Output, Timer};
+use crate::follower::{Announced, Closed};
+use crate::quorum::Patience;
 use crate::trials::Step;
 
 impl Aggregator {
     /// Looks for the closing with most history that this one should follow, and recomputes its mean.
     pub(super) fn consider_globals(&mut self) {
-        let deadline = self.spec.round.deadline();
-        let opened = self.open.opened;
-        let is_late = opened.is_some_and(|opened| self.now >= opened + deadline);
-        let common = self.open.closer.common_parent();
-        let (view, spec, schedule) = (&self.view, &self.spec, &self.schedule);
-        let unproven = &self.unproven;
-        let found = self.chain.look(
-            view.globals(),
-            |head, (_, round, global)| {
-                // An aggregator has no model of its own: before the first round it takes the members' word for what
-                // everybody started from.
-                let initial = common.unwrap_or(global.parent);
-                match chain::judge(head, initial, round, global, view, spec, schedule) {
-                    // What could not be recomputed waits until there is nothing else to do.
-                    Verdict::Next | Verdict::Switch
-                        if !is_late && unproven.contains(&global.mean.id) =>
-                    {
-                        Verdict::Old
-                    }
-                    verdict => verdict,
-                }
-            },
-            |(.., global), (.., known)| global.history > known.history,
-        );
-        for (author, reason) in found.false_ones {
+        let waited = self.waited();
+        let judge = self.judge(waited);
+        let is_late = self.open.opened.is_some() && judge.patience() == Patience::DeadlineOver;
+        // What most have gone on from was looked at. What could not be recomputed waits until there is nothing else to do.
+        let is_unproven = |said: &Announced<'_>| self.unproven.contains(&said.global.mean.id);
+        let needs_no_trial =
+            |said: Announced<'_>| judge.is_vouched_for(said) || is_late && is_unproven(&said);
+        let open = self.view.globals();
+        let open = open.filter(|said| !is_unproven(said) || needs_no_trial(*said));
+        let strength = |said: Announced<'_>| {
+            let is_good = !self.view.is_doubtful(said.author);
+            (is_good, judge.support(said), said.round)
+        };
+        let found = judge.look(open, |one, other| strength(one) > strength(other));
+        let follows_at_once = found
+            .best
+            .as_ref()
+            .is_some_and(|best| needs_no_trial(best.announced()));
+        self.chain.note(&found);
+        for (author, closing, reason) in found.false_ones {
+            self.view.refute(closing);
             self.convict(author, reason);
         }
+        self.ask_for(found.lacking);
         match found.best {
-            // Past the deadline there is no time for a trial: nodes that audit will find a false mean.
-            Some(closed) if is_late => self.follow(&closed),
+            Some(closed) if follows_at_once => {
+                self.follow(closed.author, closed.round, &closed.global);
+            }
             Some(closed) => self.begin_trial(closed),
             None => {}
         }
+    }
+
+    /// Tells how long the open round has been waited for.
+    fn waited(&self) -> Duration {
+        let since = self.open.opened.or(self.started);
+        since.map_or(Duration::ZERO, |since| self.now.since(since))
+    }
+
+    fn judge(&self, waited: Duration) -> Judge<'_> {
+        Judge {
+            spec: &self.spec,
+            schedule: &self.schedule,
+            broadcast_set: self.broadcast_set,
+            view: &self.view,
+            head: self.chain.head(),
+            me: self.me,
+            trains: false,
+            aggregates: true,
+            // An aggregator has no model of its own: before the first round it takes the members' word for what everybody
+            // started from.
+            initial: self.open.closer.common_parent(),
+            waited,
+        }
+    }
+
+    /// Asks for adverts by name, unless they come by themselves in a moment.
+    fn ask_for(&mut self, lacking: Vec<Lacking>) {
+        if lacking.is_empty() {
+            return;
+        }
+        let (now, moment) = (self.now, chain::moment(&self.spec));
+        let due = self.view.to_ask_for(lacking, now, now - moment);
+        self.outbox.ask(due);
+        let look = Timer::Look(self.open_round());
+        self.outbox.set_timer(look, now + moment);
     }
 
     /// Fetches the members' parts, to order the mean when they are here. A better closing takes the place of the one that
@@ -95,19 +131,28 @@ impl Aggregator {
         match mean {
             Some(mean) if mean.id != closed.global.mean.id => {
                 let reason = format!("signed a false mean for round {}", closed.round);
+                let fault = Fault {
+                    accused: closed.author,
+                    evidence: closed.advert,
+                    actual: mean.id,
+                };
+                // Everybody hears of it: whoever followed that mean can recompute it, too.
+                self.outbox.publish(closed.round, Body::Fault(fault));
+                self.view.refute(closed.global.id(closed.round));
                 self.convict(closed.author, reason);
                 self.consider_globals();
             }
             // There are updates to close a round from, so an unproven chain can wait.
             None if self.open.opened.is_some() => {
+                self.view.doubt(closed.author);
                 self.unproven.insert(closed.global.mean.id);
                 self.consider_globals();
             }
-            Some(_) | None => self.follow(&closed),
+            Some(_) | None => self.follow(closed.author, closed.round, &closed.global),
         }
     }
 
-    fn convict(&mut self, node: NodeId, reason: String) {
+    pub(super) fn convict(&mut self, node: NodeId, reason: String) {
         self.view.ban(node);
         self.open.closer.remove(node);
         self.outbox.ban(node, reason);

@@ -5,12 +5,14 @@
 //! it adopts. A wrong mean convicts its signer; the accusation carries what was signed, and whoever receives it
 //! recomputes too. [`crate::trials`] keeps the trials; here is what follows from them.
 
-use fednode_core::{BlobId, BlobRef, Body, Fault, NodeId, Round};
+use std::time::Duration;
+
+use fednode_core::{BlobId, BlobRef, Body, Fault, NodeId};
 
 use super::phase::Phase;
 use super::shared::Shared;
 use crate::event::{Arrival, Note, Output};
-use crate::follower::{Announced, Closed};
+use crate::follower::Closed;
 use crate::trials::{Known, Step};
 
 /// A blob is held, or cannot be had: trials that waited for it go on.
@@ -48,6 +50,7 @@ pub(super) fn on_recomputed(
         }
         // Its author counted these parts, so it holds them; that nobody can get them speaks against it.
         None if shared.everybody_verifies(&closed) => {
+            shared.view.doubt(closed.author);
             phase.give_up_on_mean(shared, closed.global.mean.id);
         }
         None => {
@@ -66,12 +69,28 @@ fn convict(phase: &mut Phase, shared: &mut Shared, closed: Closed, actual: BlobI
     });
     let fault = Fault {
         accused,
-        evidence: closed.global,
+        evidence: closed.advert,
         actual,
     };
     shared.outbox.publish(round, Body::Fault(fault));
+    shared.view.refute(closed.global.id(round));
     let reason = format!("signed a false mean for round {round}");
-    shared.ban(phase.exchange_mut(), accused, reason);
+    ban(phase, shared, accused, reason);
+}
+
+/// A node told some one thing and others another, and both are here.
+pub(super) fn on_equivocation(phase: &mut Phase, shared: &mut Shared, node: NodeId) {
+    if node != shared.me && !shared.view.is_banned(node) {
+        shared.outbox.note(Note::Equivocated(node));
+        let reason = "told some one thing and others another".to_owned();
+        ban(phase, shared, node, reason);
+    }
+}
+
+fn ban(phase: &mut Phase, shared: &mut Shared, node: NodeId, reason: String) {
+    shared.ban(phase.exchange_mut(), node, reason);
+    // Another closing of the round may have been announced meanwhile, or this one stands a trial.
+    phase.consider_globals(shared);
 }
 
 fn strike_false_accuser(shared: &mut Shared, accuser: NodeId, accused: NodeId) {
@@ -79,38 +98,39 @@ fn strike_false_accuser(shared: &mut Shared, accuser: NodeId, accused: NodeId) {
     shared.outbox.strike(accuser, reason);
 }
 
-/// Somebody says that a node signed a false mean: whoever has received that mean from it recomputes, if anybody could have
-/// followed it.
+/// Returns the closing that an accusation names, if it was heard and all its members have signed so: others cost nobody a
+/// fetch, since an accuser could invent as many as it likes.
+fn accused_closing(shared: &Shared, fault: &Fault) -> Option<Closed> {
+    let mut announced = shared.view.globals();
+    let said =
+        announced.find(|said| said.author == fault.accused && said.advert == fault.evidence)?;
+    let judge = shared.judge(Duration::ZERO);
+    let is_confirmed = judge.is_confirmed(said);
+    is_confirmed.then(|| Closed::from(said))
+}
+
+/// Somebody says that a node signed a false mean: whoever heard that closing recomputes it, if anybody could have followed
+/// it.
 pub(super) fn on_accusation(
     phase: &mut Phase,
     shared: &mut Shared,
     accuser: NodeId,
-    round: Round,
     fault: &Fault,
 ) {
-    let (accused, evidence) = (fault.accused, &fault.evidence);
+    let accused = fault.accused;
     // Nobody accuses itself, and this node knows what it signed.
     if [accused, shared.me].contains(&accuser) || accused == shared.me {
         return;
     }
-    match shared.trials.accuse(accused, evidence, accuser) {
-        Known::Recomputed => return strike_false_accuser(shared, accuser, accused),
-        Known::Tried => return,
-        Known::Nothing => {}
-    }
-    let is_it = |(author, announced_in, global): Announced<'_>| {
-        author == accused && announced_in == round && *global == *evidence
+    let Some(closed) = accused_closing(shared, fault) else {
+        return;
     };
-    let was_announced = shared.view.globals().any(is_it);
-    // Members that nobody has confirmed cost nobody a fetch: an accuser could invent as many as it likes.
-    let is_confirmed = 2 * shared.view.confirmed(round, evidence) > evidence.members.len();
-    if was_announced && is_confirmed {
-        phase.put_on_trial(accused, evidence);
-        let closed = Closed {
-            author: accused,
-            round,
-            global: evidence.clone(),
-        };
-        shared.begin_trial(closed, Some(accuser));
+    match shared.trials.accuse(accused, &closed.global, accuser) {
+        Known::Recomputed => strike_false_accuser(shared, accuser, accused),
+        Known::Open | Known::Impossible => {}
+        Known::Nothing => {
+            phase.put_on_trial(accused, &closed.global);
+            shared.begin_trial(closed, Some(accuser));
+        }
     }
 }

@@ -24,6 +24,7 @@ use super::shared::Shared;
 use super::training::Training;
 use crate::event::{Note, Output, Timer};
 use crate::follower::Closed;
+use crate::quorum::{ATTEMPTS, Patience};
 
 /// A node that waits for the others.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -81,10 +82,14 @@ impl Exchanging {
     fn wait_for_the_mean(&mut self, shared: &mut Shared) {
         let (round, times) = (self.exchange.round(), &shared.spec.round);
         let (grace, deadline) = (times.grace(), times.deadline());
+        let now = shared.now;
         shared
             .outbox
-            .set_timer(Timer::Deadline(round), shared.now + deadline);
+            .set_timer(Timer::Deadline(round), now + deadline);
         if shared.averages() {
+            let end = self.exchange.end(shared);
+            shared.outbox.set_timer(Timer::GiveUp(round), end);
+            shared.outbox.set_timer(Timer::Look(round), now + grace);
             // An aggregator has as long as the round may take; without one, somebody acts as soon as is polite.
             let patience = if shared.view.has_aggregator() {
                 deadline
@@ -92,7 +97,7 @@ impl Exchanging {
                 grace
             };
             let takeover = Timer::Takeover(round);
-            shared.outbox.set_timer(takeover, shared.now + patience);
+            shared.outbox.set_timer(takeover, now + patience);
         }
         self.consider_globals(shared);
     }
@@ -126,7 +131,7 @@ impl Exchanging {
     /// Follows a closed round without its mean.
     fn follow_resting(&mut self, shared: &mut Shared, closed: &Closed) {
         self.only_follows = true;
-        shared.chain.follow(closed.round, &closed.global);
+        shared.follow(closed.round, &closed.global);
         shared.trials.clear();
         shared.outbox.note(Note::RoundClosed {
             round: closed.round,
@@ -201,12 +206,17 @@ impl Exchanging {
             return;
         }
         let (now, grace) = (shared.now, shared.spec.round.grace());
+        // Before the deadline nobody would follow a closing of too few.
+        let is_late = self.exchange.patience(shared) == Patience::DeadlineOver;
+        if !is_late && !acting::is_quorum_heard(shared, round) {
+            return shared.outbox.set_timer(Timer::Takeover(round), now + grace);
+        }
         // Each in line has a grace time, the first few only: after them the node goes on alone.
-        let last = now + grace * (acting::ATTEMPTS + 1);
+        let last = (now + grace * (ATTEMPTS + 1)).min(self.exchange.end(shared));
         shared.outbox.set_timer(Timer::GiveUp(round), last);
         if acting::can_act(shared, round) {
             let before = acting::place_in_line(shared, round);
-            let turn = now + grace * before.min(acting::ATTEMPTS);
+            let turn = now + grace * before.min(ATTEMPTS);
             shared.outbox.set_timer(Timer::Act(round), turn);
         }
     }
@@ -220,6 +230,12 @@ impl Exchanging {
     /// Nobody closed the round in time: what has arrived is merged, the own shared part stays.
     pub(super) fn on_nobody_closed(mut self, shared: &mut Shared, round: Round) -> Phase {
         if self.exchange.round() != round || !self.exchange.mean.lacks_mean() {
+            return Phase::Exchanging(self);
+        }
+        // A mean that is under way has its time, but nothing has more than this phase.
+        let end = self.exchange.end(shared);
+        if !self.exchange.mean.lacks_candidate() && shared.now < end {
+            shared.outbox.set_timer(Timer::GiveUp(round), end);
             return Phase::Exchanging(self);
         }
         // Nothing that comes later belongs to this round any more, so all waiting ends as at the deadline.

@@ -113,7 +113,8 @@ impl Joining {
         if self.adoption.is_some() {
             return;
         }
-        let Some(closed) = shared.best_global(None) else {
+        let waited = shared.now.since(self.since);
+        let Some(closed) = shared.best_global(None, waited) else {
             return;
         };
         // A node that resumes in the very round that was closed next goes through its exchange as usual.

@@ -123,15 +123,14 @@ impl Merging {
         match (closed, &report.refused_mean) {
             (Some(closed), None) if !report.lost_mean => {
                 // Only here the head moves: until the trainer has the mean, a restart goes on from the one before.
-                shared.chain.follow(closed.round, &closed.global);
+                shared.follow(closed.round, &closed.global);
                 shared.memory.lineage = closed.global.mean.id;
                 shared.trials.clear();
                 return closed.round;
             }
             (Some(closed), Some(reason)) => {
-                let reason = format!("its mean of round {merged} was refused: {reason}");
-                // The mean passed its trial, if there was one, and still does not fit this model: its author is to blame.
-                shared.ban(Some(&mut self.exchange), closed.author, reason);
+                // Its author is not to blame for what its members sent, nor its members for this node's model.
+                tracing::warn!(round = %merged, by = %closed.author.short(), reason, "a mean was refused");
             }
             // Nobody closed the round, or the mean is not held any more, for which nobody is to blame.
             _ => {}

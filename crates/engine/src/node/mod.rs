@@ -42,7 +42,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::{
-    Advert, AggregationPlan, BlobId, BlobRef, Body, FederationId, FederationSpec, Lineage, Local,
+    Accepted, AggregationPlan, BlobId, BlobRef, Body, FederationId, FederationSpec, Lineage,
     NodeId, ProxySet, Round, Timestamp,
 };
 use serde::{Deserialize, Serialize};
@@ -54,8 +54,9 @@ use self::shared::Shared;
 use crate::event::{Arrival, AverageReport, Input, Output, Purpose, Timer};
 use crate::image::{self, ForeignImage};
 use crate::light;
-use crate::state::{Phase as PhaseName, State};
+use crate::state::{Head, Phase as PhaseName, State};
 use crate::status::Status;
+use crate::view::{Recorded, Update};
 
 /// What trace lines call this machine.
 const ROLE: &str = "node";
@@ -136,6 +137,9 @@ impl Node {
             Input::PeerDown { node } => self.handle_peer_down(node),
             Input::Synced => self.handle_synced(),
             Input::Advert(advert) => self.handle_advert(&advert),
+            Input::Equivocated { node } => {
+                audit::on_equivocation(&mut self.phase, &mut self.shared, node);
+            }
             Input::Fetched(blob) => self.handle_arrival(blob, Arrival::Held),
             Input::FetchFailed(blob) => self.handle_arrival(blob, Arrival::Failed),
             Input::Proxies { blob, proxies } => self.handle_proxies(blob, &proxies),
@@ -164,6 +168,11 @@ impl Node {
         self.shared.memory.round
     }
 
+    /// Returns the newest closed round that the node follows.
+    pub fn head(&self) -> &Head {
+        self.shared.chain.head()
+    }
+
     /// Returns the shared part that the model holds: the head's mean, unless the node had to go on alone.
     pub fn lineage(&self) -> Lineage {
         self.shared.memory.lineage
@@ -178,7 +187,9 @@ impl Node {
     /// where it goes on if that has not.
     pub fn checkpoint(&self) -> State {
         let head = self.shared.chain.head();
-        self.shared.memory.to_state(self.phase.to_resume(), head)
+        self.shared
+            .memory
+            .to_state(self.phase.to_resume(), head.clone())
     }
 
     /// Returns the blobs that this node will still need; garbage collection must not take them.
@@ -206,12 +217,12 @@ impl Node {
         };
         let exchange = self.phase.exchange();
         let acts = exchange.is_some_and(|exchange| exchange.acting.is_some());
-        let is_anybodys = waits_for_others || acts || self.shared.chain.is_unconfirmed();
+        let is_anybodys = waits_for_others || acts || self.shared.chain.waits_for_updates();
         (!is_anybodys).then(|| exchange.into_iter().flat_map(Exchange::awaited))
     }
 
     /// Records an update that changes nothing now: its author is not among [`Self::awaited_updates`].
-    pub fn record_update(&mut self, advert: &Arc<Advert>) {
+    pub fn record_update(&mut self, advert: &Arc<Accepted>) {
         self.shared.view.record(advert);
     }
 
@@ -220,7 +231,7 @@ impl Node {
         Status {
             phase: self.phase(),
             round: self.round(),
-            head: self.shared.chain.head(),
+            head: self.shared.chain.head().clone(),
             waiting: self.phase.waiting(&self.shared, now),
         }
     }
@@ -258,24 +269,35 @@ impl Node {
         }
     }
 
-    fn handle_advert(&mut self, advert: &Arc<Advert>) {
-        if !self.shared.view.record(advert) {
-            return;
+    fn handle_advert(&mut self, advert: &Arc<Accepted>) {
+        match self.shared.view.record(advert) {
+            Recorded::Nothing => return,
+            Recorded::Evidence => return self.phase.consider_globals(&mut self.shared),
+            Recorded::News => {}
         }
         let (author, round) = (advert.author, advert.round);
         match &advert.body {
-            Body::Local(local) => self.handle_local(author, round, local),
+            Body::Local(local) => {
+                let (node, id) = (author, advert.id);
+                self.handle_local(Update {
+                    node,
+                    round,
+                    id,
+                    local,
+                });
+            }
             Body::Global(_) => self.phase.consider_globals(&mut self.shared),
             Body::Withdraw(withdraw) => self.handle_withdraw(author, &withdraw.blobs),
             Body::Fault(fault) => {
-                audit::on_accusation(&mut self.phase, &mut self.shared, author, round, fault);
+                audit::on_accusation(&mut self.phase, &mut self.shared, author, fault);
             }
             Body::Leave => self.handle_departure(author),
             Body::Pool(_) => {}
         }
     }
 
-    fn handle_local(&mut self, author: NodeId, round: Round, local: &Local) {
+    fn handle_local(&mut self, update: Update<'_>) {
+        let (author, round, local) = (update.node, update.round, update.local);
         let shared = &mut self.shared;
         // Beyond so many nodes only a shortlist is fetched, later; the own ones are here anyway. Who rests makes no plan.
         let is_listed = !shared.spec.uses_sketches() || author == shared.me;
@@ -286,7 +308,7 @@ impl Node {
         if author == shared.me {
             self.phase.on_own_update(author, round);
         } else {
-            self.phase.on_update(shared, author, round, local);
+            self.phase.on_update(shared, update);
         }
     }
 
@@ -317,6 +339,7 @@ impl Node {
         if arrival == Arrival::Failed {
             self.shared.proxies.take(blob);
         }
+        self.shared.view.on_arrival(blob, arrival);
         self.phase.resolve(blob, arrival);
         audit::resolve(&mut self.phase, &mut self.shared, blob, arrival);
         let exchange = self.phase.exchange_mut();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fednode_core::{BlobId, Global, Local, LocalReport, NodeId, Round, Timestamp};
+use fednode_core::{BlobId, Global, LocalReport, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
@@ -17,6 +17,7 @@ use crate::event::{
 };
 use crate::state::Phase as PhaseName;
 use crate::status::Waiting;
+use crate::view::Update;
 
 /// What a node is doing, with all that only matters meanwhile.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -150,6 +151,8 @@ impl Phase {
                 return self.on_nobody_closed(shared, round);
             }
             (Self::Pooling(pooling), Timer::Pool(_)) => pooling.on_timer(shared),
+            // What did not count enough members a moment ago may do so now.
+            (phase, Timer::Look(_)) => phase.consider_globals(shared),
             (phase, Timer::Grace(round)) => {
                 if let Some(exchange) = phase.exchange_mut() {
                     exchange.on_grace_over(shared, round);
@@ -159,6 +162,7 @@ impl Phase {
                 if let Some(exchange) = phase.exchange_mut() {
                     exchange.on_deadline(shared, round);
                 }
+                phase.consider_globals(shared);
             }
             (_, Timer::Join | Timer::Takeover(_) | Timer::Act(_)) => {}
             (_, Timer::GiveUp(_) | Timer::Pool(_)) => {}
@@ -174,21 +178,15 @@ impl Phase {
     }
 
     /// Another node's update arrived.
-    pub(super) fn on_update(
-        &mut self,
-        shared: &mut Shared,
-        author: NodeId,
-        round: Round,
-        local: &Local,
-    ) {
+    pub(super) fn on_update(&mut self, shared: &mut Shared, update: Update<'_>) {
         if let Some(exchange) = self.exchange_mut() {
-            exchange.on_update(shared, author, round, local);
+            exchange.on_update(shared, update);
         }
         if let Self::Exchanging(exchanging) = self {
             exchanging.look_at_the_pace(shared);
         }
         // What it confirms may be the round that was waited for.
-        if shared.chain.is_unconfirmed() {
+        if shared.chain.waits_for_updates() {
             self.consider_globals(shared);
         }
     }

@@ -3,11 +3,13 @@
 //! Every reaction of a phase is given it, as context: phases own what they wait for, this owns the rest.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fednode_core::draw::DrawSeed;
+use fednode_core::spec::RoundSpec;
 use fednode_core::{
-    BlobId, BlobRef, Body, BroadcastSet, FederationSpec, Lineage, Local, LocalReport, NodeId,
-    ProxyOffer, Round, Schedule, Timestamp,
+    BlobId, BlobRef, Body, BroadcastSet, FederationSpec, Global, Lineage, Local, LocalReport,
+    NodeId, ProxyOffer, Round, Schedule, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -15,15 +17,19 @@ use super::exchange::Exchange;
 use super::following::Following;
 use super::memory::Memory;
 use super::proxies::Proxies;
-use crate::chain::{self, Rank};
+use crate::chain::{self, Judge, Rank};
+use crate::closing::Base;
 use crate::cohort::Cohort;
 use crate::encoding::{broadcast_set_of_default_spec, schedule_of_default_spec};
-use crate::event::{Fetch, FetchKind, Note, Output};
-use crate::follower::{Closed, Follower};
+use crate::event::{Fetch, FetchKind, Lacking, Note, Output, Timer};
+use crate::follower::{Announced, Closed, Follower};
 use crate::outbox::Outbox;
 use crate::state::Head;
 use crate::trials::Trials;
 use crate::view::View;
+
+/// Bytes per second of the slowest transfer that is worth waiting for: an uplink of 256 kbit/s that eight peers share.
+const SLOWEST: u64 = 4 << 10;
 
 /// Shared parts up to this size are averaged by everybody when an acting aggregator closes the round.
 const SMALL_SHARED_BYTES: u64 = 64 << 10;
@@ -112,6 +118,22 @@ impl Shared {
         self.chain.lineage(self.initial)
     }
 
+    /// Returns what the members of this round must have trained from.
+    pub(super) fn base(&self) -> Base {
+        self.chain.base(self.initial)
+    }
+
+    /// Tells whether the members of a round are those of the next one, too.
+    pub(super) fn counts_again(&self) -> bool {
+        self.spec.round.participation >= 1.0 && !self.broadcast_set.is_partial()
+    }
+
+    /// Takes a closed round for the head.
+    pub(super) fn follow(&mut self, round: Round, global: &Global) {
+        let counts_again = self.counts_again();
+        self.chain.follow(&self.view, round, global, counts_again);
+    }
+
     /// Draws who trains in a round.
     pub(super) fn cohort_of(&self, round: Round) -> Cohort {
         let known = self.view.known().chain([self.me]);
@@ -139,12 +161,18 @@ impl Shared {
         kind: FetchKind,
         from: Vec<NodeId>,
     ) {
+        let times = &self.spec.round;
+        let patience = match kind {
+            FetchKind::Shared => longest_transfer(blob.size, times),
+            FetchKind::Expert | FetchKind::Proxies | FetchKind::Module => times.deadline(),
+        };
+        let until = self.now + patience;
         self.outbox.push(Output::Fetch(Fetch {
             blob,
             kind,
             from,
             base,
-            until: self.now + self.spec.round.deadline(),
+            until,
         }));
     }
 
@@ -179,6 +207,7 @@ impl Shared {
         let body = Body::Local(Local {
             lineage: report.lineage,
             parent: self.parent(),
+            follows: self.chain.head().closing,
             shared: report.shared,
             experts: report.experts.clone(),
             proxies: report.proxies.clone(),
@@ -197,46 +226,80 @@ impl Shared {
         }
     }
 
-    /// Returns the best announced closed round that this node should follow; bans the authors of false ones.
+    /// Returns what closed rounds are judged by.
+    pub(super) fn judge(&self, waited: Duration) -> Judge<'_> {
+        Judge {
+            spec: &self.spec,
+            schedule: &self.schedule,
+            broadcast_set: self.broadcast_set,
+            view: &self.view,
+            head: self.chain.head(),
+            me: self.me,
+            trains: self.trains(),
+            aggregates: false,
+            initial: Some(self.initial),
+            waited,
+        }
+    }
+
+    /// Returns the best announced closed round that this node should follow; bans the authors of false ones, and asks for
+    /// adverts that others name and that were not heard.
     ///
-    /// Of two closings of one round the lower rank is better, of two chains the one with more history.
-    pub(super) fn best_global(&mut self, mut exchange: Option<&mut Exchange>) -> Option<Closed> {
-        let (view, initial) = (&self.view, self.initial);
-        let (spec, schedule) = (&self.spec, &self.schedule);
+    /// Of two closings of one round the lower rank is better, of two chains the one with more nodes behind it.
+    pub(super) fn best_global(
+        &mut self,
+        mut exchange: Option<&mut Exchange>,
+        waited: Duration,
+    ) -> Option<Closed> {
         // A mean that could not be had is not looked at again in this round.
         let given_up = |mean| {
             let exchange = exchange.as_deref();
             exchange.is_some_and(|exchange| exchange.mean.is_unreachable(mean))
         };
-        let open = view
-            .globals()
-            .filter(|(.., global)| !given_up(global.mean.id));
-        let rank = |round, author| rank(view, self.draws, self.me, round, author);
-        let found = self.chain.look(
-            open,
-            |head, (_, round, global)| {
-                chain::judge(head, initial, round, global, view, spec, schedule)
-            },
-            |(author, round, global), (known_author, known_round, known)| {
-                if global.parent == known.parent {
-                    rank(round, author) < rank(known_round, known_author)
-                } else {
-                    global.history > known.history
-                }
-            },
-        );
+        let judge = self.judge(waited);
+        let open = self.view.globals();
+        let open =
+            open.filter(|said| !given_up(said.global.mean.id) || judge.is_vouched_for(*said));
+        let rank =
+            |said: Announced<'_>| rank(&self.view, self.draws, self.me, said.round, said.author);
+        let strength = |said: Announced<'_>| (judge.support(said), said.round);
+        let found = judge.look(open, |one, other| {
+            if one.global.previous == other.global.previous {
+                rank(one) < rank(other)
+            } else {
+                strength(one) > strength(other)
+            }
+        });
+        self.chain.note(&found);
+        if self.chain.waits_for_updates() && found.best.is_none() {
+            let look = Timer::Look(self.memory.round);
+            let grace = self.spec.round.grace();
+            self.outbox.set_timer(look, self.now + grace);
+        }
         // Only now: a ban forgets what its author announced, which the look still reads.
-        for (author, reason) in found.false_ones {
+        for (author, closing, reason) in found.false_ones {
+            self.view.refute(closing);
             self.ban(exchange.as_deref_mut(), author, reason);
         }
+        self.ask_for(found.lacking);
         found.best
+    }
+
+    /// Asks for adverts by name, first those who named them, unless they come by themselves in a moment.
+    pub(super) fn ask_for(&mut self, lacking: Vec<Lacking>) {
+        if lacking.is_empty() {
+            return;
+        }
+        let (now, moment) = (self.now, chain::moment(&self.spec));
+        let due = self.view.to_ask_for(lacking, now, now - moment);
+        self.outbox.ask(due);
+        let look = Timer::Look(self.memory.round);
+        self.outbox.set_timer(look, now + moment);
     }
 
     /// Stops listening to a node that signed something false, and undoes what was waiting on its word.
     pub(super) fn ban(&mut self, exchange: Option<&mut Exchange>, node: NodeId, reason: String) {
         self.view.ban(node);
-        // Its closings need no trial any more: none of them will be followed.
-        self.trials.drop_those_of(node);
         if let Some(exchange) = exchange {
             exchange.on_ban(self, node);
         }
@@ -264,7 +327,8 @@ impl Shared {
             closed.round,
             self.me,
         );
-        self.everybody_verifies(closed) || closed.author != self.me && drawn
+        let is_doubtful = self.view.is_banned(closed.author);
+        self.everybody_verifies(closed) || is_doubtful || closed.author != self.me && drawn
     }
 
     /// Tells whether a closing is recomputed by everybody, and is not followed unless that succeeds: small parts that
@@ -273,8 +337,23 @@ impl Shared {
         let (author, me) = (closed.author, self.me);
         let rank = rank(&self.view, self.draws, me, closed.round, author);
         let acted = rank != Rank::Aggregator;
-        acted && author != me && closed.global.mean.size <= SMALL_SHARED_BYTES
+        if !acted || author == me || closed.global.mean.size > SMALL_SHARED_BYTES {
+            return false;
+        }
+        // Another chain is followed because others follow it, who have looked. The parts may be gone by now.
+        let is_next = closed.global.previous == self.chain.head().closing;
+        is_next
+            && !self
+                .judge(Duration::ZERO)
+                .is_vouched_for(closed.announced())
     }
+}
+
+/// Returns how long a part or a mean may be on its way. What is slower than [`SLOWEST`] is not coming: whoever signs a
+/// closing and serves nothing of it must not hold everybody up until the deadline.
+fn longest_transfer(bytes: u64, times: &RoundSpec) -> Duration {
+    let slow = Duration::from_secs(bytes / SLOWEST);
+    slow.max(4 * times.grace()).min(times.deadline())
 }
 
 fn refresh_every(spec: &FederationSpec) -> u32 {
@@ -284,7 +363,9 @@ fn refresh_every(spec: &FederationSpec) -> u32 {
 
 /// Returns who comes first of two that closed one round.
 fn rank(view: &View, draws: DrawSeed, me: NodeId, round: Round, author: NodeId) -> Rank {
-    if author != me && view.is_aggregator(author) {
+    if author != me && view.is_doubtful(author) {
+        Rank::doubtful(draws, round, author)
+    } else if author != me && view.is_aggregator(author) {
         Rank::Aggregator
     } else {
         Rank::acting(draws, round, author)

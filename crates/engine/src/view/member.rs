@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use fednode_core::{Advert, BlobId, Body, Local, PoolOffer, ProxyOffer, ProxySet, Role, Round};
+use fednode_core::{
+    Accepted, Advert, BlobId, Body, Local, PoolOffer, ProxyOffer, ProxySet, Role, Round,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::{proxies_by_round, shared_list, shared_option};
@@ -14,11 +16,14 @@ pub(super) struct NodeView {
     /// Its last connection was lost and nothing was heard of it since.
     pub(super) lost: bool,
     pub(super) left: bool,
+    /// Nothing that it says of itself counts.
     pub(super) banned: bool,
+    /// It said that it is an aggregator when it was met last.
+    pub(super) aggregates: bool,
     pub(super) newest: Round,
     /// Its newest update.
     #[serde(with = "shared_option")]
-    pub(super) update: Option<Arc<Advert>>,
+    pub(super) update: Option<Arc<Accepted>>,
     pub(super) more: Option<Box<More>>,
 }
 
@@ -27,18 +32,18 @@ pub(super) struct NodeView {
 pub(super) struct More {
     /// Updates before the newest, one a round, by round; a handful.
     #[serde(with = "shared_list")]
-    pub(super) earlier: Vec<Arc<Advert>>,
+    pub(super) earlier: Vec<Arc<Accepted>>,
     /// Proxies by the round that refreshed them.
     #[serde(with = "proxies_by_round")]
     pub(super) proxies: Vec<(Round, Arc<ProxySet>)>,
     /// The newest offer of a private module.
     #[serde(with = "shared_option")]
-    pub(super) offer: Option<Arc<Advert>>,
+    pub(super) offer: Option<Arc<Accepted>>,
 }
 
 impl NodeView {
     /// Visits its updates, the newest first.
-    pub(super) fn locals(&self) -> impl Iterator<Item = &Arc<Advert>> {
+    pub(super) fn locals(&self) -> impl Iterator<Item = &Arc<Accepted>> {
         self.update
             .iter()
             .chain(self.more.iter().flat_map(|more| more.earlier.iter().rev()))
@@ -50,17 +55,18 @@ impl NodeView {
             .map(|advert| local_of(advert))
     }
 
-    /// Keeps an update; tells whether it signed another one of that round before.
-    pub(super) fn keep_local(&mut self, advert: &Arc<Advert>) -> bool {
+    /// Keeps an update; of two of one round the one that was said later stays.
+    pub(super) fn keep_local(&mut self, advert: &Arc<Accepted>) {
         let newest = match &mut self.update {
             Some(newest) if newest.round == advert.round => {
-                let differs = differ(newest, advert);
-                newest.clone_from(advert);
-                return differs;
+                if newest.sequence <= advert.sequence {
+                    newest.clone_from(advert);
+                }
+                return;
             }
             None => {
                 self.update = Some(Arc::clone(advert));
-                return false;
+                return;
             }
             Some(newest) => newest,
         };
@@ -80,15 +86,9 @@ impl NodeView {
             .get_mut(place)
             .filter(|known| known.round == earlier.round)
         {
-            Some(known) => {
-                let differs = differ(known, &earlier);
-                *known = earlier;
-                differs
-            }
-            None => {
-                more.earlier.insert(place, earlier);
-                false
-            }
+            Some(known) if known.sequence > earlier.sequence => {}
+            Some(known) => *known = earlier,
+            None => more.earlier.insert(place, earlier),
         }
     }
 
@@ -126,15 +126,6 @@ impl NodeView {
     pub(super) fn is_present(&self) -> bool {
         !self.banned && !self.left
     }
-}
-
-/// Tells whether two updates of one round are counted differently.
-fn differ(one: &Advert, other: &Advert) -> bool {
-    let counted = |advert| {
-        let local: &Local = local_of(advert);
-        (local.shared, local.n_samples)
-    };
-    counted(one) != counted(other)
 }
 
 pub(super) fn offer_of(advert: &Advert) -> Option<&PoolOffer> {

@@ -423,3 +423,29 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn two_adverts_under_one_number_are_a_proof_that_is_kept() {
+    let mut book = Book::default();
+    let (signed, said) = advert(node(7), at(1, 1), 3, local());
+    book.insert(Arc::clone(&signed), &said, NOW);
+    assert!(
+        !book.proves_equivocation(&said, &signed),
+        "the same advert again"
+    );
+    let other = SignedAdvert {
+        payload: b"another".to_vec(),
+        ..(*signed).clone()
+    };
+    assert!(book.proves_equivocation(&said, &other));
+    assert!(!book.proves_equivocation(&said, &other), "once is enough");
+    let proof: Vec<_> = book.proofs().map(|signed| signed.id()).collect();
+    assert_eq!(proof, [signed.id(), other.id()]);
+    for id in proof {
+        assert_eq!(
+            book.by_name(&node(7), id).map(|signed| signed.id()),
+            Some(id)
+        );
+    }
+    assert_eq!(book.by_name(&node(8), signed.id()), None);
+}

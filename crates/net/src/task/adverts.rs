@@ -3,11 +3,12 @@
 //! Gossip and sync bring adverts in different ways, and both end here. So an advert is new only once, whatever way it took,
 //! and an own one is in the book before it is sent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fednode_core::{
-    ADVERT_LIFE, Advert, Body, BroadcastSet, MAX_ADVERT_BYTES, NodeId, Round, Sequence,
+    ADVERT_LIFE, Advert, AdvertId, Body, BroadcastSet, MAX_ADVERT_BYTES, NodeId, Round, Sequence,
     SignedAdvert,
 };
 use tokio::sync::mpsc;
@@ -18,13 +19,18 @@ use crate::codec;
 use crate::event::Event;
 use crate::gate::Candidate;
 use crate::handle::PublishError;
-use crate::wire::MAX_FOLLOWED;
+use crate::wire::{MAX_FOLLOWED, MAX_WANTED};
+
+/// How long an advert is wanted that was asked for by name. The application asks again if it still needs it.
+const WANTED_FOR: Duration = Duration::from_secs(30);
 
 /// The result for an advert that passed the gate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Admission {
     /// It is new and went to the application.
     Admitted,
+    /// It and another one prove that its author signed two under one number: others must see it, too.
+    Proof,
     /// It is known, is this node's own, or there is no room for it now.
     Ignored,
 }
@@ -36,6 +42,8 @@ pub(super) struct Adverts {
     /// The authors outside the broadcast set whose adverts this node wants.
     pub(super) follows: BTreeSet<NodeId>,
     pub(super) book: Book,
+    /// Adverts that the application asked for by name, with their authors, and until when they are wanted.
+    wanted: BTreeMap<AdvertId, (NodeId, Instant)>,
     /// Checks signatures and bounds on a thread. What comes from a peer goes there first.
     pub(super) gate: mpsc::Sender<Candidate>,
     /// The counter of the next advert of this incarnation.
@@ -59,6 +67,7 @@ impl Adverts {
             broadcast_set,
             follows: BTreeSet::new(),
             book,
+            wanted: BTreeMap::new(),
             gate,
             counter: 1,
         }
@@ -122,18 +131,35 @@ impl Adverts {
             }
             return Admission::Ignored;
         }
+        // What was asked for by name is wanted also if it is old, or its author's last word.
+        let is_wanted = base.outbox.has_room() && self.wanted.remove(&signed.id()).is_some();
+        if self.book.proves_equivocation(&advert, &signed) {
+            tracing::warn!(author = %advert.author, "a node signed two adverts under one number");
+            base.tell(Event::Equivocated {
+                node: advert.author,
+            });
+            if is_wanted {
+                base.tell(Event::Advert { signed, advert });
+            }
+            return Admission::Proof;
+        }
         // A peer may still send what this node has just stopped following.
         if !self.is_for_everybody(&advert) && !self.follows.contains(&advert.author) {
             return Admission::Ignored;
         }
+        // A closed round counts for what its members signed: others may follow it already.
+        let is_closing = matches!(advert.body, Body::Global(_));
         let verdict = self
             .book
             .judge(&advert.author, advert.sequence, advert.round);
         if verdict != Verdict::Fresh
-            || base.standing.is_banned(&advert.author)
+            || base.standing.is_banned(&advert.author) && !is_closing
             || !base.outbox.has_room()
         {
-            tracing::trace!(author = %advert.author, ?verdict, "an advert was not admitted");
+            tracing::trace!(author = %advert.author, ?verdict, is_wanted, "an advert was not admitted");
+            if is_wanted {
+                base.tell(Event::Advert { signed, advert });
+            }
             return Admission::Ignored;
         }
         // Into the book only once there is room: an advert that is marked as known is never offered again.
@@ -142,6 +168,27 @@ impl Adverts {
         tracing::debug!(author = %advert.author, kind = advert.body.kind(), round = %advert.round, "advert");
         base.tell(Event::Advert { signed, advert });
         Admission::Admitted
+    }
+
+    /// Wants these adverts, whatever was heard of their authors.
+    pub(super) fn want(&mut self, adverts: &[(NodeId, AdvertId)]) {
+        let now = Instant::now();
+        self.wanted.retain(|_, (_, until)| *until > now);
+        let room = MAX_WANTED.saturating_sub(self.wanted.len());
+        let until = now + WANTED_FOR;
+        let wanted = adverts.iter().take(room);
+        self.wanted
+            .extend(wanted.map(|(author, advert)| (*advert, (*author, until))));
+    }
+
+    /// Visits the adverts that are wanted by name, with their authors.
+    pub(super) fn wanted(&self) -> impl Iterator<Item = (NodeId, AdvertId)> + '_ {
+        let now = Instant::now();
+        let wanted = self
+            .wanted
+            .iter()
+            .filter(move |(_, (_, until))| *until > now);
+        wanted.map(|(advert, (author, _))| (*author, *advert))
     }
 
     /// Tells whether an advert is for all nodes and not only for followers of its author.

@@ -172,7 +172,7 @@ impl Gossip {
             ),
             Ok((signed, advert)) => {
                 match adverts.admit(base, signed, advert) {
-                    Admission::Admitted => self.forward_later(base, origin),
+                    Admission::Admitted | Admission::Proof => self.forward_later(base, origin),
                     Admission::Ignored => ignore(base, &origin),
                 }
                 None

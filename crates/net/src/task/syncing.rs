@@ -10,6 +10,8 @@
 //!     └──── failure ◄───────┘                                 └─ end of the last range ──► synced, idle
 //! ```
 
+use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fednode_core::{Advert, BlobId, NodeId, SignedAdvert};
@@ -127,6 +129,17 @@ impl Syncing {
         }
     }
 
+    /// Asks a peer for the adverts that are wanted by name, or anybody if that peer is not connected.
+    pub(super) fn ask_for_wanted(&self, base: &mut Base, adverts: &Adverts, named_by: NodeId) {
+        let welcome: Vec<NodeId> = base.peers.welcome().map(|(node, _)| *node).collect();
+        let is_here = welcome.contains(&named_by);
+        let anybody = welcome.into_iter().choose(&mut base.rng);
+        let node = if is_here { Some(named_by) } else { anybody };
+        if let Some(node) = node {
+            self.start(base, adverts, node);
+        }
+    }
+
     /// Starts a session at the first author, unless one is under way.
     pub(super) fn start(&self, base: &mut Base, adverts: &Adverts, node: NodeId) {
         let Some(peer) = base.peers.welcome_mut(&node) else {
@@ -150,6 +163,7 @@ impl Syncing {
             digest,
             everything: !peer.sync.synced,
             follows: Bounded::first_of(adverts.follows.iter().copied()),
+            wanted: Bounded::first_of(adverts.wanted()),
             holds: Bounded::first_of(holds),
         };
         peer.sync.step = Step::Waiting(
@@ -238,17 +252,25 @@ impl Syncing {
             now - GOSSIP_DUE
         };
         let follows = request.follows.as_slice().iter().copied().collect();
-        let (lacking, more) =
-            adverts
-                .book
-                .lacking(&request.digest, &follows, SYNC_REPLY_BUDGET, now, settled);
+        // What is wanted by name comes first, then the proofs that a newcomer should know.
+        let wanted = request.wanted.as_slice().iter();
+        let named = wanted.filter_map(|(author, id)| adverts.book.by_name(author, *id));
+        let proofs = adverts.book.proofs().filter(|_| request.everything);
+        let mut sent = within_budget(named.chain(proofs));
+        let left = SYNC_REPLY_BUDGET - bytes_of(&sent);
+        let (lacking, more) = adverts
+            .book
+            .lacking(&request.digest, &follows, left, now, settled);
+        sent.extend(lacking);
+        // An advert that is wanted may be one that is lacking, too.
+        let mut seen = BTreeSet::new();
+        sent.retain(|signed| seen.insert(signed.id()));
         let (holds, told) = self.holds.since(peer.sync.told);
         peer.sync.told = told;
         // The budget may go below zero: the size of a reply is known only once it is made.
-        let bytes: usize = lacking.iter().map(|signed| signed.payload.len()).sum();
-        peer.budget.take(REQUEST_COST + bytes as f64);
+        peer.budget.take(REQUEST_COST + bytes_of(&sent) as f64);
         SyncReply {
-            adverts: Bounded::first_of(lacking.iter().map(|signed| (**signed).clone())),
+            adverts: Bounded::first_of(sent.iter().map(|signed| (**signed).clone())),
             more,
             holds: Bounded::first_of(holds),
         }
@@ -301,7 +323,7 @@ impl Syncing {
                 Ok((signed, advert)) => {
                     // Asked before the advert is moved into the book, counted only if it was new.
                     let missed = should_have_been_gossiped(base, adverts, &peer, &advert);
-                    if adverts.admit(base, signed, advert) == Admission::Ignored {
+                    if adverts.admit(base, signed, advert) != Admission::Admitted {
                         continue;
                     }
                     admitted += 1;
@@ -341,6 +363,22 @@ impl Syncing {
             base.tell(Event::Synced { node });
         }
     }
+}
+
+/// Returns as many of these adverts as half a reply holds.
+fn within_budget<'a>(
+    adverts: impl Iterator<Item = &'a Arc<SignedAdvert>>,
+) -> Vec<Arc<SignedAdvert>> {
+    let mut bytes = 0;
+    let fits = |signed: &&Arc<SignedAdvert>| {
+        bytes += signed.payload.len();
+        bytes <= SYNC_REPLY_BUDGET / 2
+    };
+    adverts.take_while(fits).cloned().collect()
+}
+
+fn bytes_of(adverts: &[Arc<SignedAdvert>]) -> usize {
+    adverts.iter().map(|signed| signed.payload.len()).sum()
 }
 
 /// Ends a session before its last range. The next one starts at the first author again.

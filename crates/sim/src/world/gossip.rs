@@ -10,15 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{
-    ADVERT_LIFE, Advert, BlobId, Body, Fault, NodeId, ProxyOffer, ProxySet, Round, Sequence,
+    ADVERT_LIFE, Accepted, Advert, AdvertId, Body, NodeId, ProxyOffer, ProxySet, Round, Sequence,
     Timestamp,
 };
-use fednode_engine::Input;
+use fednode_engine::{Input, Lacking};
 
-use super::Event;
-use super::blobs::Blobs;
 use super::ground::Ground;
 use super::members::Machine;
+use super::{Event, blobs::Blobs, lies};
 use crate::attention::{Attention, is_mere_update};
 use crate::scenario::Behaviour;
 
@@ -34,7 +33,7 @@ const LOOKED_THROUGH: usize = 20;
 /// An advert that was published, with what everybody who receives it would look up.
 #[derive(Debug)]
 pub(super) struct Published {
-    advert: Arc<Advert>,
+    advert: Arc<Accepted>,
     author: usize,
     /// What it weighs on the wire.
     bytes: u64,
@@ -63,6 +62,10 @@ impl Default for Inbox {
 pub(super) struct Gossip {
     inboxes: Vec<Inbox>,
     published: Vec<Arc<Published>>,
+    /// Adverts under the number of another one, both ways.
+    twins: BTreeMap<AdvertId, AdvertId>,
+    /// Who heard the other one first, and so never hears this.
+    told_otherwise: BTreeSet<(usize, AdvertId)>,
 }
 
 impl Gossip {
@@ -70,6 +73,8 @@ impl Gossip {
         Self {
             inboxes: (0..n_members).map(|_| Inbox::default()).collect(),
             published: Vec::new(),
+            twins: BTreeMap::new(),
+            told_otherwise: BTreeSet::new(),
         }
     }
 
@@ -80,11 +85,11 @@ impl Gossip {
         member: usize,
         round: Round,
         body: Body,
-    ) {
+    ) -> Arc<Accepted> {
         let now = ground.now();
         let author = &mut ground.members[member];
         author.counter += 1;
-        let advert = Arc::new(Advert {
+        let advert = Advert {
             federation: ground.federation,
             author: author.id,
             sequence: Sequence {
@@ -95,7 +100,9 @@ impl Gossip {
             issued_at: now,
             expires_at: now + ADVERT_LIFE,
             body,
-        });
+        };
+        let id = name_of(&advert);
+        let advert = Arc::new(Accepted { id, advert });
         let bytes = (ground.scenario.advert_bytes)(&advert);
         author.sent.gossip += bytes;
         if ground.scenario.observe {
@@ -111,8 +118,47 @@ impl Gossip {
         // The author's own machine hears of it first.
         let own = Input::Advert(Arc::clone(&advert));
         ground.input_after(Duration::ZERO, member, own);
+        if ground.behaviour(member) == Some(Behaviour::Equivocator)
+            && let Some(twin) = lies::twin(&advert.body)
+        {
+            self.tell_half(ground, &advert, twin);
+        }
         self.broadcast(ground, published);
-        self.accuse_if_false_accuser(ground, blobs, member, &advert);
+        advert
+    }
+
+    /// A member tells half of the others another thing under the same number.
+    fn tell_half(&mut self, ground: &mut Ground<'_>, said: &Accepted, body: Body) {
+        let Some(member) = ground.number_of(said.author) else {
+            return;
+        };
+        let advert = Advert {
+            body,
+            ..said.advert.clone()
+        };
+        let id = AdvertId::of(&[said.id.as_bytes().as_slice(), b"told otherwise"].concat());
+        let published = Arc::new(Published {
+            advert: Arc::new(Accepted { id, advert }),
+            author: member,
+            bytes: 0,
+            can_wait: false,
+        });
+        self.remember(Arc::clone(&published));
+        self.twins.insert(said.id, id);
+        self.twins.insert(id, said.id);
+        // It is the first that they hear: what comes later under the same number is taken for a repetition.
+        for other in (0..ground.members.len()).filter(|other| *other != member && other % 2 == 0) {
+            self.told_otherwise.insert((other, said.id));
+            ground.schedule(
+                Duration::ZERO,
+                Event::Deliver(other, Arc::clone(&published)),
+            );
+        }
+    }
+
+    /// Tells whether a member takes an advert for the repetition of one that it has heard.
+    fn is_repetition(&self, member: usize, advert: AdvertId) -> bool {
+        self.told_otherwise.contains(&(member, advert))
     }
 
     fn remember(&mut self, published: Arc<Published>) {
@@ -144,7 +190,7 @@ impl Gossip {
     }
 
     fn send(&mut self, ground: &mut Ground<'_>, published: &Arc<Published>, to: usize) {
-        if to != published.author {
+        if to != published.author && !self.is_repetition(to, published.advert.id) {
             let delay = ground.network.gossip_time(&mut ground.rng);
             self.post(ground, to, ground.now() + delay, published);
         }
@@ -218,28 +264,19 @@ impl Gossip {
         }
     }
 
-    /// A liar that receives a closed round accuses its author.
-    fn accuse_if_false_accuser(
-        &mut self,
-        ground: &mut Ground<'_>,
-        blobs: &Blobs,
-        author: usize,
-        advert: &Advert,
-    ) {
-        let Body::Global(global) = &advert.body else {
-            return;
-        };
-        let behaviours = ground.scenario.behaviours.iter();
-        let liars = behaviours.filter(|(member, behaviour)| {
-            **behaviour == Behaviour::FalseAccuser && **member != author
-        });
-        for (liar, _) in liars {
-            let body = Body::Fault(Fault {
-                accused: ground.members[author].id,
-                evidence: global.clone(),
-                actual: BlobId::of(b"a lie"),
-            });
-            self.publish(ground, blobs, *liar, advert.round, body);
+    /// A member asks for adverts by name: whoever has them sends them.
+    pub(super) fn answer(&self, ground: &mut Ground<'_>, member: usize, lacking: &[Lacking]) {
+        for asked in lacking {
+            let mut published = self.published.iter().rev();
+            let found = published.find(|published| published.advert.id == asked.advert);
+            let Some(published) = found else {
+                continue;
+            };
+            let delay = 2 * ground.latency();
+            ground.schedule(delay, Event::Deliver(member, Arc::clone(published)));
+            if self.twins.contains_key(&asked.advert) {
+                prove(ground, asked.author);
+            }
         }
     }
 
@@ -267,6 +304,28 @@ impl Gossip {
             ground.input_after(delay, member, Input::Advert(advert));
         }
     }
+}
+
+/// Somebody has both of two adverts that were signed under one number: everybody hears of it.
+fn prove(ground: &mut Ground<'_>, liar: NodeId) {
+    for other in 0..ground.members.len() {
+        let delay = 2 * ground.latency();
+        ground.input_after(delay, other, Input::Equivocated { node: liar });
+    }
+}
+
+/// Names an advert. Nothing is signed here, so its number stands for its bytes.
+fn name_of(advert: &Advert) -> AdvertId {
+    let Sequence {
+        incarnation,
+        counter,
+    } = advert.sequence;
+    let bytes = [
+        advert.author.as_bytes().as_slice(),
+        &incarnation.to_le_bytes(),
+        &counter.to_le_bytes(),
+    ];
+    AdvertId::of(&bytes.concat())
 }
 
 /// A member receives from these from now on, beside those from whom everybody does, and first what each published last.

@@ -124,7 +124,7 @@ impl Member {
         self.counter = 0;
         self.timers.clear();
         let (id, spec) = (self.id, Arc::clone(spec));
-        self.machine = match (&self.machine, &self.checkpoint, self.head) {
+        self.machine = match (&self.machine, &self.checkpoint, self.head.clone()) {
             (Machine::Node(_), Some(state), _) => {
                 let node = Node::restore(spec, id, initial, state.clone());
                 Machine::Node(Box::new(node))
@@ -141,7 +141,7 @@ impl Member {
     pub(super) fn save(&mut self) {
         match &self.machine {
             Machine::Node(node) => self.checkpoint = Some(node.checkpoint()),
-            Machine::Aggregator(aggregator) => self.head = Some(aggregator.head()),
+            Machine::Aggregator(aggregator) => self.head = Some(aggregator.head().clone()),
         }
     }
 }

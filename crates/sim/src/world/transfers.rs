@@ -45,6 +45,7 @@ fn provider(ground: &Ground<'_>, blobs: &Blobs, member: usize, fetch: &Fetch) ->
     let others = blobs.holders(&fetch.blob.id);
     let serves = |other: &usize| {
         *other != member
+            && ground.behaviour(*other) != Some(Behaviour::Withholder)
             && blobs.is_held(*other, &fetch.blob.id)
             && ground.network.reaches(member, *other)
             && !ground.members[member].corrupt_seen.contains(other)

@@ -19,8 +19,6 @@ pub struct ClosedRound {
     pub members: u32,
     /// The result.
     pub mean: BlobRef,
-    /// Members counted in this and all rounds before it on this chain.
-    pub history: u64,
 }
 
 /// A round of the ledger.
@@ -67,11 +65,10 @@ impl Ledger {
     pub fn close_round(&self, round: Round, closed: &ClosedRound) -> Result<(), LedgerError> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
-            "INSERT INTO rounds (round, closed_at, closed_by, members, mean, mean_bytes, history)
-             VALUES (:round, :closed_at, :closed_by, :members, :mean, :mean_bytes, :history)
+            "INSERT INTO rounds (round, closed_at, closed_by, members, mean, mean_bytes)
+             VALUES (:round, :closed_at, :closed_by, :members, :mean, :mean_bytes)
              ON CONFLICT (round) DO UPDATE SET closed_at = excluded.closed_at, closed_by = excluded.closed_by,
-             members = excluded.members, mean = excluded.mean, mean_bytes = excluded.mean_bytes,
-             history = excluded.history",
+             members = excluded.members, mean = excluded.mean, mean_bytes = excluded.mean_bytes",
         )?;
         statement.execute(named_params! {
             ":round": round.0,
@@ -80,7 +77,6 @@ impl Ledger {
             ":members": closed.members,
             ":mean": closed.mean.id.as_bytes(),
             ":mean_bytes": stored(closed.mean.size),
-            ":history": stored(closed.history),
         })?;
         Ok(())
     }
@@ -166,7 +162,6 @@ fn read_round(row: &Row<'_>) -> rusqlite::Result<RoundRecord> {
                 id: blob(row, "mean")?,
                 size: quantity(row, "mean_bytes")?,
             },
-            history: quantity(row, "history")?,
         })
     };
     Ok(RoundRecord {

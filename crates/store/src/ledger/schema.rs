@@ -18,7 +18,8 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 const MAX_JOURNAL_BYTES: i64 = 4 << 20;
 
 /// Step n leads from schema n to n+1. Steps are never edited once released, only added.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
 CREATE TABLE rounds (
     round INTEGER PRIMARY KEY,
     started INTEGER,                -- ms since the epoch, as all times
@@ -69,7 +70,11 @@ CREATE TABLE adverts (
     signature BLOB NOT NULL,
     PRIMARY KEY (author, incarnation, counter)
 ) STRICT;
-"];
+",
+    "
+ALTER TABLE rounds DROP COLUMN history;
+",
+];
 
 /// Opens, checks and migrates the database.
 ///

@@ -49,7 +49,6 @@ fn rounds_and_metrics_survive_a_restart() {
         closed_by: node_id(1),
         members: 4,
         mean: BlobRef::of(b"mean"),
-        history: 4,
     };
     ledger.close_round(Round(1), &closed).unwrap();
     closed.closed_by = node_id(2);

@@ -3,16 +3,14 @@
 //! The nodes whose updates are known are ordered by a hash of seed, round and node id; each acts after the one
 //! before it has had its grace time. The announcement names every member, so anybody can recompute the mean.
 
-use fednode_core::{BlobId, BlobRef, Body, Local, NodeId, Round};
+use fednode_core::{BlobId, BlobRef, Body, NodeId, Round};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Rank};
 use crate::closing::Closer;
 use crate::event::{Arrival, AverageReport, Fetch, FetchKind, Note, Output};
 use crate::node::shared::Shared;
-
-/// How many acting aggregators are tried before a node goes on alone.
-pub(in crate::node) const ATTEMPTS: u32 = 4;
+use crate::view::Update;
 
 /// A round being closed by this node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -27,21 +25,21 @@ pub(in crate::node) struct Acting {
 impl Acting {
     /// Begins to close a round: fetches the parts of all updates that follow the same closed round as this node.
     pub(in crate::node) fn begin(shared: &mut Shared, round: Round) -> Self {
-        let parent = shared.parent();
+        let base = shared.base();
         let mut acting = Self {
             closer: Closer::new(shared.spec.clone(), shared.schedule.clone()),
-            most: chain::most_bytes(&shared.chain.head(), round, &shared.schedule),
+            most: chain::most_bytes(shared.chain.head(), round, &shared.schedule),
             // Where only some train in a round, those of a later one have given this one up.
             newest: (shared.spec.round.participation < 1.0).then_some(round),
         };
         let broadcast_set = shared.broadcast_set;
         // Newest updates of whatever round: who is ahead because it gave up waiting is counted, too.
-        let newest = shared.view.newest_locals();
-        let counted = newest.filter(|(node, newest, local)| {
-            local.parent == parent && broadcast_set.contains(*node, *newest)
+        let newest = shared.view.newest_updates();
+        let counted = newest.filter(|update| {
+            base.is_of(update.local) && broadcast_set.contains(update.node, update.round)
         });
         let wanted: Vec<(NodeId, BlobRef)> = counted
-            .filter_map(|(node, newest, local)| Some((node, acting.offer(node, newest, local)?)))
+            .filter_map(|update| Some((update.node, acting.offer(update)?)))
             .collect();
         shared.outbox.note(Note::Acting(round));
         for (node, blob) in wanted {
@@ -59,13 +57,14 @@ impl Acting {
     }
 
     /// Takes note of an update and returns the blob to fetch, if it counts and is not known yet.
-    pub(super) fn offer(&mut self, node: NodeId, round: Round, local: &Local) -> Option<BlobRef> {
-        let is_too_large = local.shared.is_some_and(|shared| shared.size > self.most);
-        let is_too_new = self.newest.is_some_and(|newest| round > newest);
+    pub(super) fn offer(&mut self, update: Update<'_>) -> Option<BlobRef> {
+        let shared = update.local.shared;
+        let is_too_large = shared.is_some_and(|shared| shared.size > self.most);
+        let is_too_new = self.newest.is_some_and(|newest| update.round > newest);
         if is_too_large || is_too_new {
             return None;
         }
-        self.closer.offer(node, round, local)
+        self.closer.offer(update)
     }
 
     /// Takes the spec of the node back, which no image holds.
@@ -92,17 +91,18 @@ impl Acting {
         if !self.closer.all_in(std::iter::empty()) {
             return;
         }
-        let order = self.closer.order_mean(shared.parent(), shared.draws);
+        let order = self.closer.order_mean(shared.base(), shared.draws);
         shared.outbox.push_some(order.map(Output::Average));
     }
 
-    /// The mean is computed: publishes the closed round. With too few members left it is computed anew.
+    /// The mean is computed: publishes the closed round. If some members' parts are of no use, it is computed anew.
     pub(super) fn on_averaged(&mut self, shared: &mut Shared, report: AverageReport) {
-        if let Some(mean) = self.closer.on_averaged(report, &mut shared.outbox) {
-            let parent = shared.parent();
-            let global = shared.chain.close(parent, mean.blob, mean.members);
-            shared.outbox.publish(mean.round, Body::Global(global));
-        }
+        let Some(mean) = self.closer.on_averaged(report, &mut shared.outbox) else {
+            return self.close_if_ready(shared);
+        };
+        let parent = shared.parent();
+        let global = shared.chain.close(parent, mean.blob, mean.members);
+        shared.outbox.publish(mean.round, Body::Global(global));
     }
 }
 
@@ -129,14 +129,23 @@ pub(in crate::node) fn is_first_of_all(shared: &Shared, round: Round) -> bool {
     can_act(shared, round)
         && shared.view.neighbours().all(is_in)
         && candidates(shared, round).count() >= shared.spec.fewest_members() as usize
+        && is_quorum_heard(shared, round)
         && place_in_line(shared, round) == 0
+}
+
+/// Tells whether as many updates of a round were heard as a closing of it must count.
+pub(in crate::node) fn is_quorum_heard(shared: &Shared, round: Round) -> bool {
+    let heard: Vec<NodeId> = candidates(shared, round).collect();
+    shared
+        .judge(shared.spec.round.grace())
+        .is_quorum_of(heard, round)
 }
 
 /// Visits the nodes that can act for the round: those that all hear, with an update that follows the same closed round.
 fn candidates(shared: &Shared, round: Round) -> impl Iterator<Item = NodeId> + '_ {
-    let parent = shared.parent();
+    let base = shared.base();
     let locals = shared.view.locals(round);
-    let fitting = locals.filter(move |(_, local)| local.parent == parent);
+    let fitting = locals.filter(move |(_, local)| base.is_of(local));
     fitting
         .map(|(node, _)| node)
         .filter(move |node| shared.broadcast_set.contains(*node, round))

@@ -133,6 +133,16 @@ impl Experts {
         self.awaited.clear();
     }
 
+    /// Stops waiting for blobs of so many bytes, and smaller ones.
+    pub(super) fn drop_up_to(&mut self, bytes: u64) {
+        self.awaited.retain(|_, (blob, _)| blob.size > bytes);
+    }
+
+    /// Returns the size of the smallest blob that is on its way.
+    pub(super) fn smallest_on_its_way(&self) -> Option<u64> {
+        self.awaited.values().map(|(blob, _)| blob.size).min()
+    }
+
     /// Stops waiting for experts of which every owner is lost: another holder would have delivered them by now.
     pub(super) fn drop_those_of_lost(&mut self, is_lost: impl Fn(NodeId) -> bool) {
         self.awaited

@@ -13,8 +13,9 @@ mod experts;
 mod pursuit;
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use fednode_core::{BlobId, Local, NodeId, Round, Timestamp};
+use fednode_core::{BlobId, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use self::acting::Acting;
@@ -25,13 +26,22 @@ use super::planning;
 use super::shared::Shared;
 use crate::event::{Arrival, AverageReport, FetchKind, Timer};
 use crate::follower::Closed;
+use crate::quorum::{ATTEMPTS, Patience};
 use crate::status::Waiting;
+use crate::trials::Known;
+use crate::view::Update;
+
+/// Bytes per second of a slow link: so long may an expert take after the grace time.
+const SLOW: f64 = 1048576.0;
 
 /// What a round waits for, and what has arrived.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Exchange {
     round: Round,
     started: Timestamp,
+    /// When the grace time of the closed round was over.
+    #[serde(default)]
+    closed: Option<Timestamp>,
     pub(super) experts: Experts,
     pub(super) mean: Pursuit,
     /// This node closes the round itself.
@@ -53,6 +63,7 @@ impl Exchange {
         Self {
             round: shared.memory.round,
             started: shared.now,
+            closed: None,
             experts: Experts::default(),
             mean: Pursuit::default(),
             acting: None,
@@ -142,19 +153,13 @@ impl Exchange {
     }
 
     /// Another node's update arrived.
-    pub(super) fn on_update(
-        &mut self,
-        shared: &mut Shared,
-        author: NodeId,
-        round: Round,
-        local: &Local,
-    ) {
+    pub(super) fn on_update(&mut self, shared: &mut Shared, update: Update<'_>) {
         if let Some(acting) = &mut self.acting
-            && let Some(blob) = acting.offer(author, round, local)
+            && let Some(blob) = acting.offer(update)
         {
-            shared.fetch(blob, FetchKind::Shared, vec![author]);
+            shared.fetch(blob, FetchKind::Shared, vec![update.node]);
         }
-        self.look_at(shared, author, round);
+        self.look_at(shared, update.node, update.round);
     }
 
     /// The node's own update came back: it is not waited for any longer.
@@ -227,16 +232,36 @@ impl Exchange {
 
     /// Looks for a closed round to follow, a better one than the candidate if there is one.
     pub(super) fn find_better(&mut self, shared: &mut Shared) -> Option<Closed> {
-        let best = shared.best_global(Some(self))?;
+        let waited = shared.now.since(self.started);
+        let best = shared.best_global(Some(self), waited)?;
         let known = self.mean.candidate();
         let is_known = known.is_some_and(|known| known.is(best.author, &best.global));
         (!is_known).then_some(best)
     }
 
+    /// Returns when the round is given up, whatever is still under way.
+    pub(super) fn end(&self, shared: &Shared) -> Timestamp {
+        let times = &shared.spec.round;
+        self.started + times.deadline() + times.grace() * (ATTEMPTS + 2)
+    }
+
+    /// Tells how long the round has been waited for.
+    pub(super) fn patience(&self, shared: &Shared) -> Patience {
+        Patience::after(shared.now.since(self.started), &shared.spec.round)
+    }
+
     /// Makes a closed round the candidate: fetches its mean, recomputes it where that is due.
     pub(super) fn pursue(&mut self, shared: &mut Shared, closed: Closed) {
-        let on_trial = shared.must_verify(&closed);
         let (author, mean) = (closed.author, closed.global.mean);
+        // An accusation may have had it tried before.
+        let on_trial = match shared.trials.known(author, &closed.global) {
+            Known::Recomputed => false,
+            Known::Impossible if shared.everybody_verifies(&closed) => {
+                return self.mean.discard(mean.id);
+            }
+            Known::Impossible => false,
+            Known::Nothing | Known::Open => shared.must_verify(&closed),
+        };
         // Whoever was counted is likely to hold the mean by now; a few of them back the author up.
         // Fetched at once, also while the trial goes on: both take their time.
         let members = closed.global.members.iter().map(|member| member.node);
@@ -302,6 +327,7 @@ impl Exchange {
             // Remembered, since whoever is lost from now on is dropped at once.
             self.grace_over = true;
             self.drop_those_of_lost(shared);
+            self.drop_the_slow(shared);
         }
         // A mean that is slow to come is recomputed while the fetch goes on: its author may be dead.
         if self.mean.is_slow() {
@@ -324,6 +350,24 @@ impl Exchange {
         shared
             .proxies
             .keep_those_of(|node| !view.is_lost(node) && !view.has_left(node) && is_counted(node));
+    }
+
+    /// Once the round is closed, experts have the grace time and what their size takes on a slow link. A slow one may come
+    /// later and stand in for a missing one of the next rounds.
+    fn drop_the_slow(&mut self, shared: &mut Shared) {
+        if self.mean.candidate().is_none() {
+            return;
+        }
+        shared.proxies.clear();
+        let closed = *self.closed.get_or_insert(shared.now);
+        let over = shared.now.since(closed).as_secs_f64() * SLOW;
+        self.experts.drop_up_to(over as u64);
+        if let Some(smallest) = self.experts.smallest_on_its_way() {
+            // Times are whole milliseconds: a moment later it has certainly passed.
+            let time = Duration::from_secs_f64(smallest as f64 / SLOW) + Duration::from_millis(2);
+            let timer = Timer::Grace(self.round);
+            shared.outbox.set_timer(timer, closed + time);
+        }
     }
 
     /// The deadline: blobs that have not come are not waited for any longer.

@@ -61,6 +61,7 @@ impl Pursuit {
 
     /// Makes a closed round the candidate; its mean is being fetched.
     pub(super) fn pursue(&mut self, closed: Closed) {
+        self.unreachable.remove(&closed.global.mean.id);
         self.candidate = Some(Candidate {
             closed,
             mean: Mean::Wanted,

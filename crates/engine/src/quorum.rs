@@ -1,0 +1,168 @@
+//! Quorum: whether a closing counts enough of those who are there.
+//!
+//! Any two updates have a mean. If the first two that are out closed a round, one member could close every round with
+//! itself and a single other. So a closing that follows the head must count a quorum of the members of the closing
+//! before it, and of those who were only late for that one. Whoever has left, was banned or is gone is not expected any more. Each machine judges that for itself, by
+//! its own clock and its own connections, so nobody can vote others out.
+//!
+//! ```text
+//! waiting ──grace time──► who is not there is not expected, and  ──deadline──► only those are expected
+//!                         more than half will do for an aggregator             whose update was heard
+//! ```
+//!
+//! Whoever publishes an update whose part cannot be had, or closes a round whose mean cannot, is not expected either until
+//! that changes.
+
+use std::time::Duration;
+
+use fednode_core::spec::RoundSpec;
+use fednode_core::{Global, Local, NodeId, Round};
+
+use crate::chain::{Judge, Rank};
+use crate::cohort::Cohort;
+
+/// How many nodes act one after the other before a round is given up.
+pub(crate) const ATTEMPTS: u32 = 4;
+
+/// How long a machine has waited for the round to be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Patience {
+    /// Less than the grace time.
+    Waiting,
+    /// At least the grace time.
+    GraceOver,
+    /// The deadline is over: a small round is better than none, if nobody is left out.
+    DeadlineOver,
+}
+
+impl Patience {
+    /// Returns how patient a machine is after it has waited for so long.
+    pub(crate) fn after(waited: Duration, times: &RoundSpec) -> Self {
+        match () {
+            () if waited >= times.deadline() => Self::DeadlineOver,
+            () if waited >= times.grace() => Self::GraceOver,
+            () => Self::Waiting,
+        }
+    }
+}
+
+impl Judge<'_> {
+    /// Returns how patient the machine is with the round.
+    pub(crate) fn patience(&self) -> Patience {
+        Patience::after(self.waited, &self.spec.round)
+    }
+
+    /// Tells whether a closing that follows the head counts enough members to be followed, and comes in its turn.
+    pub(crate) fn is_enough(&self, author: NodeId, round: Round, global: &Global) -> bool {
+        self.is_in_turn(author, round) && self.is_large_enough(author, round, global)
+    }
+
+    /// Tells whether somebody closes a round not before its turn. Of two who closed it at once some would follow the one
+    /// and some the other.
+    fn is_in_turn(&self, author: NodeId, round: Round) -> bool {
+        let view = self.view;
+        let is_good = |node| node == self.me || !view.is_doubtful(node);
+        if author == self.me || view.is_aggregator(author) && is_good(author) {
+            return true;
+        }
+        // Whoever judges may be the aggregator itself.
+        if self.aggregates || view.has_aggregator() {
+            return self.patience() == Patience::DeadlineOver;
+        }
+        let seed = self.spec.draw_seed();
+        let rank = |node| Rank::acting(seed, round, node);
+        let follows = |local: &Local| local.follows == self.head.closing;
+        let line = view.locals(round);
+        let before = line.filter(|(node, local)| follows(local) && rank(*node) < rank(author));
+        let places = if is_good(author) {
+            before.count()
+        } else {
+            usize::MAX
+        };
+        let places = u32::try_from(places).unwrap_or(u32::MAX).min(ATTEMPTS);
+        self.waited >= self.spec.round.grace() * places
+    }
+
+    fn is_large_enough(&self, author: NodeId, round: Round, global: &Global) -> bool {
+        let members = global.members.iter().map(|member| member.node);
+        let is_aggregator = self.view.is_aggregator(author) && !self.view.is_banned(author);
+        // An aggregator knows best who can be reached, but a member's closing must not profit from that.
+        if is_aggregator && self.patience() >= Patience::GraceOver {
+            self.is_most_of(members, round)
+        } else {
+            self.is_quorum_of(members, round)
+        }
+    }
+
+    /// Tells whether these nodes are a quorum of those who are expected.
+    pub(crate) fn is_quorum_of(
+        &self,
+        nodes: impl IntoIterator<Item = NodeId>,
+        round: Round,
+    ) -> bool {
+        let expected = self.expected(round);
+        self.count(nodes) >= self.spec.round.quorum_of(expected).min(expected)
+    }
+
+    fn is_most_of(&self, nodes: impl IntoIterator<Item = NodeId>, round: Round) -> bool {
+        2 * self.count(nodes) > self.expected(round)
+    }
+
+    /// Counts those of these nodes who can be expected.
+    fn count(&self, nodes: impl IntoIterator<Item = NodeId>) -> usize {
+        let is_late = self.patience() == Patience::DeadlineOver;
+        let is_known = |node| {
+            is_late || self.head.counted.is_empty() || self.head.counts(node) || self.keeps_up(node)
+        };
+        // With liars that are banned by now a closing must not reach what it lacks in others.
+        let counts = |node: &NodeId| is_known(*node) && !self.view.is_banned(*node);
+        nodes.into_iter().filter(counts).count()
+    }
+
+    /// Counts those whose part in a round is expected: the members of the round before, or all who are here where those
+    /// say nothing of this round.
+    fn expected(&self, round: Round) -> usize {
+        if self.patience() == Patience::DeadlineOver {
+            let heard = self.view.locals(round);
+            let fits = |local: &Local| local.shared.is_some() && local.follows == self.head.closing;
+            let heard = heard.filter(|(node, local)| {
+                let is_one = self.broadcast_set.contains(*node, round);
+                is_one && fits(local) && !self.view.is_doubtful(*node)
+            });
+            return heard.count();
+        }
+        if !self.head.counted.is_empty() {
+            let late = self.view.newest_updates().map(|update| update.node);
+            let late = late.filter(|node| !self.head.counts(*node) && self.keeps_up(*node));
+            let expected = self.head.counted.iter().copied().chain(late);
+            return expected.filter(|node| self.is_there(*node, round)).count();
+        }
+        let cohort = Cohort::draw(self.spec, self.schedule, round, self.view.known());
+        let trains = |node| self.broadcast_set.contains(node, round) && cohort.contains(node);
+        let counts = |node: &NodeId| trains(*node) && !self.view.is_doubtful(*node);
+        let others = self.view.neighbours().filter(counts).count();
+        let trainees = others + usize::from(self.trains && trains(self.me));
+        trainees.min(self.spec.surely_trained())
+    }
+
+    /// Tells whether a node that was not counted in the newest round was only late: its update was of that round, or of the
+    /// one before.
+    fn keeps_up(&self, node: NodeId) -> bool {
+        let newest = self.view.newest_local(node);
+        newest.is_some_and(|(round, _)| round.next() >= self.head.round)
+    }
+
+    /// Tells whether a member of the round before can still be expected to take part in this one.
+    fn is_there(&self, node: NodeId, round: Round) -> bool {
+        let view = self.view;
+        if node == self.me {
+            return true;
+        }
+        if view.has_left(node) || view.is_lost(node) || view.is_doubtful(node) {
+            return false;
+        }
+        // Not everybody is connected with everybody. Who is not, and says nothing, is gone after the grace time.
+        let speaks = view.is_connected(node) || view.local(node, round).is_some();
+        speaks || self.patience() == Patience::Waiting
+    }
+}
