@@ -733,3 +733,32 @@ fn folder_names_damaged_images_and_unknown_classes() {
             .starts_with("cannot read `/nowhere`")
     );
 }
+
+/// A picture whose header says that it is of this size. Nothing of it is there.
+fn header_of(side: u32) -> Vec<u8> {
+    let mut header = b"IHDR".to_vec();
+    header.extend([side.to_be_bytes(), side.to_be_bytes()].concat());
+    // 8 bits of red, green and blue.
+    header.extend([8, 2, 0, 0, 0]);
+    let crc = header.iter().fold(u32::MAX, |crc, byte| {
+        (0..8).fold(crc ^ u32::from(*byte), |crc, _| {
+            (crc >> 1) ^ (0xedb8_8320 * (crc & 1))
+        })
+    });
+    let length = 13_u32.to_be_bytes();
+    let chunk = [&length[..], &header, &(!crc).to_be_bytes()].concat();
+    let data = [&[0, 0, 0, 0][..], b"IDAT", &0x35af_061e_u32.to_be_bytes()].concat();
+    [b"\x89PNG\r\n\x1a\n".to_vec(), chunk, data].concat()
+}
+
+#[test]
+fn a_picture_that_would_fill_the_memory_is_refused_by_its_header() {
+    let folder = tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("a")).unwrap();
+    std::fs::write(folder.path().join("a/1.png"), header_of(16_000)).unwrap();
+    let error = read(&source("folder", folder.path(), ""), &[0]).unwrap_err();
+    assert!(
+        error.contains("a/1.png") && error.contains("limit"),
+        "{error}"
+    );
+}

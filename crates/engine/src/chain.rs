@@ -23,7 +23,7 @@ use crate::state::Head;
 use crate::view::View;
 
 /// Bytes that any part may have, however small the mean.
-const SLACK: u64 = 64 << 10;
+pub(crate) const SLACK: u64 = 64 << 10;
 
 /// What to do with an announced closed round.
 #[derive(Debug, Clone, PartialEq, Eq)]

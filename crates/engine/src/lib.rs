@@ -27,7 +27,9 @@
 //! | `node/` | a node: its phases, one file each, and the exchange of a round |
 //! | [`Aggregator`] | closing rounds |
 //! | `follower`, `trials`, `closing` | small machines that both are made of: which chain to follow, recomputing means, collecting members' parts |
-//! | `chain` | judging a closed round |
+//! | `chain` | judging a closed round: is it a certificate, and does it go on from ours |
+//! | `quorum` | whether it counts enough of those who are there, in its turn |
+//! | `support` | which of two chains most nodes vote for |
 //! | `cohort` | who trains in a round |
 //! | `outbox` | the outputs of an input |
 //! | [`recording`] | inputs and their times, to play them again |

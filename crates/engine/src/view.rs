@@ -207,14 +207,24 @@ impl View {
                 .filter(move |said| said.advert.author == author);
             said.count()
         };
-        if of_author(advert.author) >= MAX_GLOBALS_OF_ONE || self.closings.len() >= MAX_GLOBALS {
-            // Nobody's talk drives out what others say: who said most gives way, with what is oldest.
+        let is_talkative = of_author(advert.author) >= MAX_GLOBALS_OF_ONE;
+        if is_talkative || self.closings.len() >= MAX_GLOBALS {
+            // Nobody's talk drives out what others say, nor what others follow: of whoever said most the oldest gives way.
+            let followed: BTreeSet<ClosingId> = self
+                .newest_updates()
+                .filter(|update| update.node != advert.author)
+                .filter_map(|update| update.local.follows)
+                .collect();
             let places = self.closings.iter().enumerate();
-            let is_talkative = of_author(advert.author) >= MAX_GLOBALS_OF_ONE;
             let open =
                 places.filter(|(_, said)| !is_talkative || said.advert.author == advert.author);
             let gives_way = open.min_by_key(|(_, said)| {
-                (Reverse(of_author(said.advert.author)), said.advert.round)
+                let author = said.advert.author;
+                (
+                    followed.contains(&said.id),
+                    Reverse(of_author(author)),
+                    said.advert.round,
+                )
             });
             if let Some(place) = gives_way.map(|(place, _)| place) {
                 self.closings.remove(place);
@@ -525,7 +535,7 @@ impl View {
     }
 
     /// Returns those of `lacking` that are to be asked for now: they are lacking since `since`, or were asked for then.
-    pub(crate) fn to_ask_for(
+    pub(crate) fn take_due(
         &mut self,
         lacking: Vec<Lacking>,
         now: Timestamp,
@@ -624,7 +634,7 @@ mod tests {
             }]
         };
         let ask = |view: &mut View, now, since| {
-            view.to_ask_for(lacking(), Timestamp(now), Timestamp(since))
+            view.take_due(lacking(), Timestamp(now), Timestamp(since))
         };
         assert_eq!(ask(&mut view, 100, 50), [], "gossip may bring it");
         assert_eq!(ask(&mut view, 150, 100), lacking());

@@ -6,9 +6,10 @@
 use std::sync::Arc;
 
 use fednode_core::{
-    Accepted, Advert, AdvertId, Averaging, BlobId, BlobRef, Body, ExpertOffer, Fault,
-    FederationSpec, Global, Local, Member, NodeId, Role, Round, Rule, Sequence, Timestamp,
-    Weighting, Withdraw,
+    Accepted, Advert, AdvertId, Averaging, BlobId, BlobRef, Body, ExpertExchange, ExpertOffer,
+    Fault, FederationSpec, Global, InlineProxies, Local, LocalReport, Matching, Member, NodeId,
+    PeersPerExpert, ProxyOffer, ProxySet, Role, Round, Rule, Sequence, Timestamp, Weighting,
+    Withdraw,
 };
 use fednode_engine::{
     Aggregator, AverageOrder, AverageReport, Fetch, FetchKind, Head, Input, Node, Output, Purpose,
@@ -374,4 +375,55 @@ fn blob_announced_far_too_large_is_not_fetched() {
         fetched_parts(&aggregator.handle(NOW, advert(&spec, 1, 2, Body::Local(part(100))))).len(),
         1
     );
+}
+
+#[test]
+fn proxies_far_larger_than_the_own_ones_are_not_fetched() {
+    let mut spec = FederationSpec {
+        nodes: 2,
+        ..FederationSpec::default()
+    };
+    let experts = ExpertExchange::by(Matching::named("similarity"), PeersPerExpert::Count(5));
+    spec.exchange.experts = Some(experts);
+    let spec = Arc::new(spec);
+    let mut node = Node::new(Arc::clone(&spec), id(1), None);
+    let peer = Input::PeerUp {
+        node: id(LIAR),
+        role: Role::Node,
+    };
+    for input in [Input::Start, Input::Synced, peer] {
+        node.handle(NOW, input);
+    }
+    let own = ProxySet::new(2, vec![1.0, 0.5]).unwrap();
+    let own = ProxyOffer::Inline(InlineProxies::new(own.to_params().to_bytes()));
+    let report = LocalReport {
+        round: Round(1),
+        lineage: node.lineage(),
+        shared: None,
+        experts: update(1).experts,
+        own_experts: Vec::new(),
+        proxies: Some(own),
+        sketches: None,
+        n_samples: 10,
+        train_loss: 1.0,
+        expert_share: vec![1.0],
+    };
+    node.handle(NOW, Input::Trained(report));
+    let lineage = node.lineage();
+    let mut offered = |name: &str, size| {
+        let blob = BlobRef { size, ..blob(name) };
+        let said = Local {
+            lineage,
+            proxies: Some(ProxyOffer::Blob(blob)),
+            ..update(LIAR)
+        };
+        let outputs = node.handle(NOW, advert(&spec, LIAR, 1, Body::Local(said)));
+        let is_fetched = outputs.iter().any(
+            |output| matches!(output, Output::Fetch(fetch) if fetch.kind == FetchKind::Proxies),
+        );
+        let is_struck = |output: &Output| matches!(output, Output::Strike { .. });
+        (is_fetched, outputs.iter().any(is_struck))
+    };
+    assert_eq!(offered("a bomb", 512 << 20), (false, true));
+    assert_eq!(offered("proxies", 500), (true, false));
 }

@@ -73,6 +73,13 @@ pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
         .map_err(|error| with_path(error, folder))
 }
 
+/// Lets only its owner enter a folder that may have been there before. Where that cannot be said, as on some file systems,
+/// the folder stays as it is.
+pub(crate) fn make_private(folder: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    _ = fs::set_permissions(folder, fs::Permissions::from_mode(0o700));
+}
+
 /// Writes files.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Disk {

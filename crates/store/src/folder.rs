@@ -21,7 +21,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fednode_core::FederationId;
 
 use crate::checkpoint::reserve_path;
-use crate::disk::{Disk, create_folder, disk_free, with_path};
+use crate::disk::{Disk, create_folder, disk_free, make_private, with_path};
 use crate::ledger::LedgerError;
 
 /// Version of the layout on disk. A folder of a newer layout is refused.
@@ -106,6 +106,7 @@ impl StateFolder {
     /// Refuses a folder that is in use, of another federation or of a newer layout. Fails if the disk fails.
     pub fn open(path: &Path, federation: FederationId) -> Result<Self, OpenError> {
         create_folder(path)?;
+        make_private(path);
         // Locked before anything is read: two processes must not both find the folder new.
         let lock = take_lock(path)?;
         make_room_to_start(path)?;
@@ -334,6 +335,9 @@ mod tests {
     fn counts_starts_in_a_private_folder() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("a/state");
+        // Somebody else made it, as anybody may enter a folder by default.
+        fs::create_dir_all(&path).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
         let first = StateFolder::open(&path, federation(1)).unwrap();
         let started = first.incarnation();
         assert_eq!(

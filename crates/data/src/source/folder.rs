@@ -157,8 +157,14 @@ fn decoder(path: &Path) -> Result<impl ImageDecoder, DataError> {
     limits.max_image_width = Some(MAX_SIDE);
     limits.max_image_height = Some(MAX_SIDE);
     limits.max_alloc = Some(MAX_IMAGE_BYTES);
-    reader.limits(limits);
-    reader.into_decoder().map_err(|error| damaged(path, error))
+    reader.limits(limits.clone());
+    let decoder = reader
+        .into_decoder()
+        .map_err(|error| damaged(path, error))?;
+    // The library holds its own buffers to the limits, but not the picture that comes out.
+    let reserved = limits.reserve(decoder.total_bytes());
+    reserved.map_err(|error| damaged(path, error))?;
+    Ok(decoder)
 }
 
 fn n_channels(decoder: &impl ImageDecoder) -> usize {

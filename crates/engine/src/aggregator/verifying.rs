@@ -81,7 +81,7 @@ impl Aggregator {
             return;
         }
         let (now, moment) = (self.now, chain::moment(&self.spec));
-        let due = self.view.to_ask_for(lacking, now, now - moment);
+        let due = self.view.take_due(lacking, now, now - moment);
         self.outbox.ask(due);
         let look = Timer::Look(self.open_round());
         self.outbox.set_timer(look, now + moment);

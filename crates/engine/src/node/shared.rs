@@ -17,7 +17,7 @@ use super::exchange::Exchange;
 use super::following::Following;
 use super::memory::Memory;
 use super::proxies::Proxies;
-use crate::chain::{self, Judge, Rank};
+use crate::chain::{self, Judge, Rank, SLACK};
 use crate::closing::Base;
 use crate::cohort::Cohort;
 use crate::encoding::{broadcast_set_of_default_spec, schedule_of_default_spec};
@@ -28,6 +28,8 @@ use crate::state::Head;
 use crate::trials::Trials;
 use crate::view::View;
 
+/// Most bytes of proxies that are fetched while the own ones are not known.
+const MOST_UNKNOWN: u64 = 16 << 20;
 /// Bytes per second of the slowest transfer that is worth waiting for: an uplink of 256 kbit/s that eight peers share.
 const SLOWEST: u64 = 4 << 10;
 
@@ -176,6 +178,20 @@ impl Shared {
         }));
     }
 
+    /// Returns how many bytes anybody's proxies can have: four times the own ones, and [`SLACK`]. Before those are known it
+    /// is as many as any proxies have that are worth an exchange.
+    fn most_bytes_of_proxies(&self) -> u64 {
+        let report = self.memory.report.as_ref();
+        let own = report.and_then(|report| report.proxies.as_ref());
+        let own = own.map(|proxies| match proxies {
+            ProxyOffer::Inline(inline) => inline.bytes().len() as u64,
+            ProxyOffer::Blob(blob) => blob.size,
+        });
+        own.map_or(MOST_UNKNOWN, |own| {
+            own.saturating_mul(4).saturating_add(SLACK)
+        })
+    }
+
     /// Starts fetching a node's proxies, or decodes them if they came inside the advert.
     pub(super) fn want_proxies(&mut self, author: NodeId, round: Round, local: &Local) {
         let experts = self.spec.exchange.experts.as_ref();
@@ -193,6 +209,11 @@ impl Shared {
                     self.outbox.strike(author, reason);
                 }
             },
+            // Everybody has as many experts and features: what is far larger than the own ones is refused unseen.
+            Some(ProxyOffer::Blob(blob)) if blob.size > self.most_bytes_of_proxies() => {
+                let reason = format!("announced proxies of {} bytes", blob.size);
+                self.outbox.strike(author, reason);
+            }
             Some(ProxyOffer::Blob(blob)) => {
                 let is_new = self.proxies.want(blob.id, author, round);
                 if is_new {
@@ -291,7 +312,7 @@ impl Shared {
             return;
         }
         let (now, moment) = (self.now, chain::moment(&self.spec));
-        let due = self.view.to_ask_for(lacking, now, now - moment);
+        let due = self.view.take_due(lacking, now, now - moment);
         self.outbox.ask(due);
         let look = Timer::Look(self.memory.round);
         self.outbox.set_timer(look, now + moment);
