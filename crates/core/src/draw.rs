@@ -1,8 +1,8 @@
 //! Draws that everybody makes alike: who acts, who audits, who is heard.
 //!
 //! A draw hashes its purpose, the federation's seed, a round and a node. It does not depend on the other keys of the spec:
-//! a new key, or another value of one, leaves all draws as they are. No draw is secret, since all members know the spec.
-//! A node cannot choose its outcome without another key pair.
+//! a new key, or another value of one, leaves all draws as they are. These draws are no secret, since all members know the
+//! spec. A node cannot choose its outcome without another key pair. Who audits is drawn from a secret of its own instead.
 
 use serde::{Deserialize, Serialize};
 

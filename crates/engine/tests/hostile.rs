@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use fednode_core::draw::DrawSeed;
 use fednode_core::{
     Accepted, Advert, AdvertId, Averaging, BlobId, BlobRef, Body, ExpertExchange, ExpertOffer,
     Fault, FederationSpec, Global, InlineProxies, Local, LocalReport, Matching, Member, NodeId,
@@ -426,4 +427,47 @@ fn proxies_far_larger_than_the_own_ones_are_not_fetched() {
     };
     assert_eq!(offered("a bomb", 512 << 20), (false, true));
     assert_eq!(offered("proxies", 500), (true, false));
+}
+
+/// Nobody can wait for a round in which this node does not look.
+#[test]
+fn which_means_a_node_recomputes_is_its_secret() {
+    let mut spec = FederationSpec::clone(&spec());
+    spec.round.audit = 0.5;
+    let spec = Arc::new(spec);
+    let looks = |secret: u64| {
+        let node = Node::new(Arc::clone(&spec), id(2), Some(blob("initial")));
+        let mut node = node.auditing_by(DrawSeed::of(secret));
+        let aggregator = Input::PeerUp {
+            node: id(7),
+            role: Role::Aggregator,
+        };
+        for input in [Input::Start, aggregator, Input::Synced] {
+            node.handle(NOW, input);
+        }
+        let own = update(2);
+        node.handle(
+            NOW,
+            Input::Trained(LocalReport {
+                round: Round(1),
+                lineage: own.lineage,
+                shared: own.shared,
+                experts: own.experts.clone(),
+                own_experts: Vec::new(),
+                proxies: None,
+                sketches: None,
+                n_samples: own.n_samples,
+                train_loss: 1.0,
+                expert_share: vec![1.0],
+            }),
+        );
+        for n in [1, 2, 3] {
+            node.handle(NOW, advert(&spec, n, 1, Body::Local(update(n))));
+        }
+        let said = Body::Global(closing(&[1, 2, 3], "mean"));
+        let outputs = node.handle(NOW, advert(&spec, 7, 1, said));
+        fetched_parts(&outputs).contains(&blob("part of 1"))
+    };
+    let looked = (0..40).filter(|secret| looks(*secret)).count();
+    assert!((10..=30).contains(&looked), "{looked} of 40 secrets");
 }

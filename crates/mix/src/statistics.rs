@@ -31,6 +31,11 @@ pub enum StatisticsError {
     Degenerate,
 }
 
+/// Share by which rounding may break a law of sums.
+const ROUNDING: f64 = 0.02;
+/// Share of the largest square that counts as nothing.
+const TINY: f64 = 1e-6;
+
 /// Sums over samples' features.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statistics {
@@ -87,6 +92,55 @@ impl Statistics {
             }
             row += others.len();
         }
+    }
+
+    /// Says which law these sums break that the sums of any real samples keep. Whoever sends such sums has made them up.
+    ///
+    /// Counts are not negative. By the inequality of Cauchy and Schwarz `G_dd >= sum_c s_cd² / n_c` for each feature, and
+    /// `|G_ij|² <= G_ii G_jj` for each two. Numbers may have travelled in 16 bits, so a share of [`ROUNDING`] is allowed.
+    pub fn fault(&self) -> Option<&'static str> {
+        let all = || self.counts.iter().chain(&self.sums).chain(&self.scatter);
+        if !all().all(|value| value.is_finite()) {
+            return Some("not all of them are numbers");
+        }
+        if self.counts.iter().any(|count| *count < 0.0) || self.total() <= 0.0 {
+            return Some("counts below zero, or of nothing");
+        }
+        let squares = self.squares();
+        let largest = squares.iter().copied().fold(0.0, f64::max);
+        let allowed = |square: f64| square * (1.0 + ROUNDING) + largest * TINY;
+        for (feature, square) in squares.iter().enumerate() {
+            let sums = self.sums.iter().skip(feature).step_by(self.width);
+            let between = sums.zip(&self.counts).map(|(sum, count)| match count {
+                0.0 if *sum == 0.0 => 0.0,
+                0.0 => f64::INFINITY,
+                count => sum * sum / count,
+            });
+            if between.sum::<f64>() > allowed(*square) {
+                return Some("means that are too large for the second moments");
+            }
+        }
+        let mut scatter = self.scatter.iter();
+        for (first, square) in squares.iter().enumerate() {
+            for other in &squares[first..] {
+                let product = scatter.next().copied().unwrap_or_default();
+                if product.abs() > allowed((square * other).sqrt()) {
+                    return Some("products that are too large for the squares");
+                }
+            }
+        }
+        None
+    }
+
+    /// Returns the diagonal of G.
+    fn squares(&self) -> Vec<f64> {
+        let mut row = 0;
+        let square = |width| {
+            let square = self.scatter[row];
+            row += width;
+            square
+        };
+        (1..=self.width).rev().map(square).collect()
     }
 
     /// Returns the number of samples, or the sum of whatever weights they had.
@@ -318,6 +372,38 @@ mod tests {
         let mut broken = Statistics::new(1, 1);
         broken.add(&[f32::NAN], 0);
         assert!(broken.solve(EPSILON).is_err());
+    }
+
+    #[test]
+    fn sums_that_no_samples_have_are_named() {
+        let mut sums = Statistics::new(2, 3);
+        sums.add(&[1.0, 0.5, -2.0], 0);
+        sums.add(&[0.5, 0.5, 1.0], 0);
+        sums.add(&[-1.0, 2.0, 0.0], 1);
+        sums.scale(1.0 / 3.0);
+        assert_eq!(sums.fault(), None);
+        let fault = |change: &dyn Fn(&mut Statistics)| {
+            let mut sums = sums.clone();
+            change(&mut sums);
+            sums.fault().is_some()
+        };
+        assert!(!fault(&|sums| sums.scale(1e3)), "a factor is no lie");
+        assert!(fault(&|sums| sums.counts[0] = f64::NAN));
+        assert!(fault(&|sums| sums.counts[1] *= -1.0));
+        assert!(fault(&|sums| sums.counts = vec![0.0; 2]));
+        assert!(
+            fault(&|sums| sums.sums[4] *= 3.0),
+            "a class mean that is moved"
+        );
+        assert!(
+            fault(&|sums| sums.counts[0] = 0.0),
+            "sums of a class without samples"
+        );
+        assert!(fault(&|sums| sums.scatter[0] *= -1.0), "a negative square");
+        assert!(
+            fault(&|sums| sums.scatter[2] = 9.0),
+            "a product beyond its squares"
+        );
     }
 
     #[test]

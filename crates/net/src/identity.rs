@@ -17,6 +17,8 @@ use crate::secret_file::{self, SecretFileError};
 const ADVERT_DOMAIN: &[u8] = b"fednode advert 1\n";
 /// Separates signatures over address records from all others.
 pub(crate) const RECORD_DOMAIN: &[u8] = b"fednode peer record 1\n";
+/// Separates what audits are drawn from from all signatures that anybody sees.
+const AUDIT_DOMAIN: &[u8] = b"fednode audit secret 1\n";
 /// The name of a key file in errors.
 const KEY: &str = "node key";
 
@@ -89,6 +91,14 @@ impl Identity {
     /// Signs an encoded advert.
     pub fn sign_advert(&self, payload: &[u8]) -> Vec<u8> {
         self.sign(ADVERT_DOMAIN, payload)
+    }
+
+    /// Returns a number that nobody else can work out: it decides in which rounds this node looks closely.
+    pub fn audit_secret(&self) -> u64 {
+        // An Ed25519 signature of the same bytes is always the same, and only this key can make it.
+        let secret = blake3::hash(&self.sign(AUDIT_DOMAIN, b""));
+        let low = secret.as_bytes().first_chunk().copied().unwrap_or_default();
+        u64::from_le_bytes(low)
     }
 
     pub(crate) fn sign(&self, domain: &[u8], payload: &[u8]) -> Vec<u8> {
@@ -165,6 +175,19 @@ mod tests {
     use fednode_core::{Body, FederationId, Round, Sequence, Timestamp};
 
     use super::*;
+
+    #[test]
+    fn what_audits_are_drawn_from_stays_with_the_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        let secret = Identity::create(&path).unwrap().audit_secret();
+        assert_eq!(
+            Identity::load(&path).unwrap().audit_secret(),
+            secret,
+            "after a restart"
+        );
+        assert_ne!(Identity::generate().audit_secret(), secret);
+    }
 
     fn advert(author: NodeId) -> Advert {
         Advert {

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use fednode_core::draw::DrawSeed;
 use fednode_core::work::WorkError;
 use fednode_core::{
     Accepted, FederationSpec, NodeId, ParamSet, Role, Round, Sequence, SignedAdvert, Timestamp,
@@ -67,6 +68,7 @@ pub async fn run_node(
             Node::restore(spec, opened.me, initial, state)
         }
     };
+    let machine = machine.auditing_by(DrawSeed::of(opened.identity.audit_secret()));
     opened.run(config, machine, Some(thread), card, stop).await
 }
 

@@ -41,6 +41,7 @@ mod training;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use fednode_core::draw::DrawSeed;
 use fednode_core::{
     Accepted, AggregationPlan, BlobId, BlobRef, Body, FederationId, FederationSpec, Lineage,
     NodeId, ProxySet, Round, Timestamp,
@@ -96,6 +97,14 @@ impl Node {
             shared: Shared::new(spec, me, initial_shared, head, memory),
             phase: Phase::at_start(phase),
         }
+    }
+
+    /// Draws from a secret in which rounds a mean is recomputed. Without one the draw is that of the federation, which
+    /// everybody can foresee.
+    #[must_use]
+    pub fn auditing_by(mut self, secret: DrawSeed) -> Self {
+        self.shared.audits = secret;
+        self
     }
 
     /// Makes the node that an image shows.

@@ -44,6 +44,8 @@ pub(super) struct Shared {
     #[serde(skip, default = "schedule_of_default_spec")]
     pub(super) schedule: Arc<Schedule>,
     pub(super) draws: DrawSeed,
+    /// Decides in which rounds this node recomputes a mean. A daemon keeps it to itself.
+    pub(super) audits: DrawSeed,
     #[serde(skip, default = "broadcast_set_of_default_spec")]
     pub(super) broadcast_set: BroadcastSet,
     pub(super) me: NodeId,
@@ -75,6 +77,7 @@ impl Shared {
         let initial = initial_shared.map(|blob| blob.id);
         Self {
             draws: spec.draw_seed(),
+            audits: spec.draw_seed(),
             broadcast_set: BroadcastSet::of(&spec),
             me,
             initial: initial.unwrap_or_else(|| BlobId::of(&spec.canonical_bytes())),
@@ -344,7 +347,7 @@ impl Shared {
         let drawn = fednode_core::draw::happens(
             self.spec.round.audit,
             b"fednode audit 1",
-            self.draws,
+            self.audits,
             closed.round,
             self.me,
         );

@@ -30,6 +30,16 @@ pub(super) fn slots_pay(standard_errors: Option<f64>) -> bool {
     standard_errors.is_some_and(|better| better > ENOUGH)
 }
 
+/// Tells whether a peer's sums can be those of samples; says so if not.
+fn is_plausible<P>(peer: &PeerExpert<P>, statistics: &Statistics) -> bool {
+    let fault = statistics.fault();
+    if let Some(fault) = fault {
+        let owner = peer.expert.owner.short();
+        tracing::warn!(%owner, fault, "statistics that no samples have are left out");
+    }
+    fault.is_none()
+}
+
 impl Agreement {
     /// Solves for the classifiers of the own statistics and those of the peers, which are of the same layout; the same
     /// ones are solved once. `own_samples` are those that were added up, and others of the node that had no part in it.
@@ -45,9 +55,10 @@ impl Agreement {
             return;
         }
         let own = self.read(&own);
-        let theirs: Vec<Statistics> = peers
+        let theirs: Vec<(&PeerExpert<P>, Statistics)> = peers
             .iter()
-            .map(|peer| self.read(peer.params.borrow()))
+            .map(|peer| (peer, self.read(peer.params.borrow())))
+            .filter(|(peer, statistics)| is_plausible(peer, statistics))
             .collect();
         // Weights are of samples: what the own ones weigh says what all do.
         let own_weight = 1.0 - peers.iter().map(|peer| peer.weight).sum::<f64>();
@@ -57,15 +68,19 @@ impl Agreement {
             return;
         }
         if self.solving == Solving::Sites {
-            let of_peers = peers.iter().map(|peer| peer.weight * total);
-            self.solve_sites(&own, n_samples, theirs.iter().zip(of_peers), key, device);
+            let of_peers = theirs
+                .iter()
+                .map(|(peer, sums)| (sums, peer.weight * total));
+            self.solve_sites(&own, n_samples, of_peers, key, device);
             return;
         }
-        let grouped = |(peer, statistics): (&PeerExpert<P>, _)| Grouped {
-            statistics,
-            weight: peer.weight * total,
-        };
-        let mut nodes: Vec<Grouped<'_>> = peers.iter().zip(&theirs).map(grouped).collect();
+        let mut nodes: Vec<Grouped<'_>> = theirs
+            .iter()
+            .map(|(peer, statistics)| Grouped {
+                statistics,
+                weight: peer.weight * total,
+            })
+            .collect();
         nodes.push(Grouped {
             statistics: &own,
             weight: n_samples,
