@@ -13,12 +13,13 @@ use std::time::Duration;
 use fednode_core::draw::{DrawSeed, draw};
 use fednode_core::{
     Accepted, Body, BroadcastSet, FederationSpec, Global, Lineage, Local, Member, NodeId, Round,
-    Schedule,
+    Schedule, Timestamp,
 };
 
 use crate::closing::weights;
-use crate::event::Lacking;
+use crate::event::{Lacking, Timer};
 use crate::follower::Announced;
+use crate::outbox::Outbox;
 use crate::state::Head;
 use crate::view::View;
 
@@ -204,9 +205,20 @@ pub(crate) fn most_bytes(head: &Head, round: Round, schedule: &Schedule) -> u64 
     }
 }
 
-/// Returns how long an advert that is lacking may be under way before it is asked for.
-pub(crate) fn moment(spec: &FederationSpec) -> Duration {
-    spec.round.grace() / 4
+/// Asks for adverts by name, first those who named them, unless they come by themselves in a moment.
+pub(crate) fn ask_for(
+    lacking: Vec<Lacking>,
+    view: &mut View,
+    outbox: &mut Outbox,
+    (now, spec, round): (Timestamp, &FederationSpec, Round),
+) {
+    if lacking.is_empty() {
+        return;
+    }
+    // Gossip may be bringing them.
+    let moment = spec.round.grace() / 4;
+    outbox.ask(view.take_due(lacking, now, now - moment));
+    outbox.set_timer(Timer::Look(round), now + moment);
 }
 
 /// Returns the lineage of the head: its mean, or what everybody started from.

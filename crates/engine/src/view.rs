@@ -4,11 +4,11 @@
 //! last few rounds each. Every advert that is heard passes through here, in a large federation many thousands a round.
 //! So the members lie densely in the order in which they were first heard of. They are visited in that order.
 
+mod closings;
 mod evidence;
 mod member;
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fednode_core::{
@@ -17,22 +17,15 @@ use fednode_core::{
 };
 use serde::{Deserialize, Serialize};
 
-use self::evidence::Evidence;
+use self::closings::Closings;
 use self::member::{NodeView, local_of};
-use crate::encoding::{in_order, shared};
+use crate::encoding::in_order;
 use crate::event::{Arrival, Lacking};
 use crate::follower::Announced;
 use crate::names::OrderedNames;
 
 /// Most nodes remembered; the oldest-silent are forgotten first. Ten thousand is the largest federation simulated.
 const MAX_NODES: usize = 16_384;
-/// Most `Global` adverts remembered: a few rounds from a few authors.
-const MAX_GLOBALS: usize = 64;
-/// Most false closed rounds that are remembered.
-const MAX_REFUTED: usize = 256;
-/// Most of one author.
-const MAX_GLOBALS_OF_ONE: usize = 8;
-
 /// A node's update of a round, as it was said.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Update<'a> {
@@ -68,29 +61,6 @@ pub(crate) enum Recorded {
     News,
 }
 
-/// A closed round that somebody announced, and its name.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Said {
-    id: ClosingId,
-    #[serde(with = "shared")]
-    advert: Arc<Accepted>,
-}
-
-impl Said {
-    fn announced(&self) -> Option<Announced<'_>> {
-        let Body::Global(global) = &self.advert.body else {
-            return None;
-        };
-        Some(Announced {
-            author: self.advert.author,
-            round: self.advert.round,
-            advert: self.advert.id,
-            id: self.id,
-            global,
-        })
-    }
-}
-
 /// What is known of the others, and of what this node itself said.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct View {
@@ -100,12 +70,9 @@ pub(crate) struct View {
     neighbours: BTreeSet<NodeId>,
     aggregators: BTreeSet<NodeId>,
     changes_of_company: u64,
-    closings: Vec<Said>,
+    closings: Closings,
     /// Whose part, or whose closing, could not be had when it was wanted last: nobody waits for them.
     doubtful: BTreeSet<NodeId>,
-    /// Closed rounds that are false, the newest last.
-    refuted: VecDeque<ClosingId>,
-    evidence: Evidence,
     /// How many rounds of adverts are kept per node: an older expert may stand in for up to I rounds.
     keep_rounds: u32,
 }
@@ -118,10 +85,8 @@ impl View {
             neighbours: BTreeSet::new(),
             aggregators: BTreeSet::new(),
             changes_of_company: 0,
-            closings: Vec::new(),
+            closings: Closings::default(),
             doubtful: BTreeSet::new(),
-            refuted: VecDeque::new(),
-            evidence: Evidence::default(),
             keep_rounds: keep_rounds.max(2),
         }
     }
@@ -129,7 +94,7 @@ impl View {
     /// Records an accepted advert, unless its author is banned.
     pub(crate) fn record(&mut self, advert: &Arc<Accepted>) -> Recorded {
         // What was lacking is evidence of what a closing says, also if its author is banned or if it is old by now.
-        let is_evidence = !self.evidence.is_empty() && self.evidence.take_in(advert);
+        let is_evidence = self.closings.take_evidence(advert);
         match self.record_news(advert) {
             true => Recorded::News,
             false if is_evidence => Recorded::Evidence,
@@ -197,52 +162,17 @@ impl View {
     /// Records a closed round, unless it is known to be false.
     fn record_global(&mut self, advert: &Arc<Accepted>, global: &Global) -> bool {
         let id = global.id(advert.round);
-        if self.refuted.contains(&id) {
+        if self.closings.is_refuted(id) {
             return false;
         }
-        let of_author = |author| {
-            let said = self
-                .closings
-                .iter()
-                .filter(move |said| said.advert.author == author);
-            said.count()
-        };
-        let is_talkative = of_author(advert.author) >= MAX_GLOBALS_OF_ONE;
-        if is_talkative || self.closings.len() >= MAX_GLOBALS {
-            // Nobody's talk drives out what others say, nor what others follow: of whoever said most the oldest gives way.
-            let followed: BTreeSet<ClosingId> = self
-                .newest_updates()
-                .filter(|update| update.node != advert.author)
-                .filter_map(|update| update.local.follows)
-                .collect();
-            let places = self.closings.iter().enumerate();
-            let open =
-                places.filter(|(_, said)| !is_talkative || said.advert.author == advert.author);
-            let gives_way = open.min_by_key(|(_, said)| {
-                let author = said.advert.author;
-                (
-                    followed.contains(&said.id),
-                    Reverse(of_author(author)),
-                    said.advert.round,
-                )
-            });
-            if let Some(place) = gives_way.map(|(place, _)| place) {
-                self.closings.remove(place);
-            }
+        if self.closings.is_full(advert.author) {
+            let others = self.newest_updates();
+            let others = others.filter(|update| update.node != advert.author);
+            let followed = others.filter_map(|update| update.local.follows).collect();
+            self.closings.make_room(advert.author, &followed);
         }
-        let advert = Arc::clone(advert);
-        self.closings.push(Said { id, advert });
-        if !self.evidence.is_empty() {
-            self.keep_evidence();
-        }
+        self.closings.keep(id, advert);
         true
-    }
-
-    /// Keeps the evidence of the closings that are remembered.
-    fn keep_evidence(&mut self) {
-        let said = self.globals().flat_map(|said| &said.global.members);
-        let named = said.map(|member| member.advert).collect();
-        self.evidence.keep(&named);
     }
 
     fn node(&mut self, node: NodeId) -> &mut NodeView {
@@ -298,11 +228,7 @@ impl View {
 
     /// Forgets a closed round that is false, for good.
     pub(crate) fn refute(&mut self, closing: ClosingId) {
-        self.closings.retain(|said| said.id != closing);
-        if self.refuted.len() >= MAX_REFUTED {
-            self.refuted.pop_front();
-        }
-        self.refuted.push_back(closing);
+        self.closings.refute(closing);
     }
 
     /// Counts the nodes that said that they leave, or are banned.
@@ -515,13 +441,12 @@ impl View {
 
     /// Visits the closed rounds that were announced.
     pub(crate) fn globals(&self) -> impl Iterator<Item = Announced<'_>> {
-        self.closings.iter().filter_map(Said::announced)
+        self.closings.iter()
     }
 
     /// Returns a closed round that was announced, by its name.
     pub(crate) fn closing(&self, id: ClosingId) -> Option<&Global> {
-        let mut announced = self.globals();
-        announced.find(|said| said.id == id).map(|said| said.global)
+        self.closings.get(id)
     }
 
     /// Returns the advert in which a member of a closed round signed what it is counted with.
@@ -531,7 +456,7 @@ impl View {
         let heard = updates.find(|advert| advert.id == member.advert);
         heard
             .map(Arc::as_ref)
-            .or_else(|| self.evidence.get(member.advert))
+            .or_else(|| self.closings.evidence(member.advert))
     }
 
     /// Returns those of `lacking` that are to be asked for now: they are lacking since `since`, or were asked for then.
@@ -541,9 +466,7 @@ impl View {
         now: Timestamp,
         since: Timestamp,
     ) -> Vec<Lacking> {
-        let mut due = lacking;
-        due.retain(|lacking| self.evidence.is_due(lacking.advert, now, since));
-        due
+        self.closings.take_due(lacking, now, since)
     }
 }
 

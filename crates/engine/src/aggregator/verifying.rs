@@ -11,13 +11,13 @@ use fednode_core::{BlobId, BlobRef, Body, Fault, NodeId};
 
 use super::Aggregator;
 use crate::chain::{self, Judge};
-use crate::event::{Arrival, Fetch, FetchKind, Lacking, Output, Timer};
+use crate::event::{Arrival, Fetch, FetchKind, Output};
 use crate::follower::{Announced, Closed};
 use crate::quorum::Patience;
 use crate::trials::Step;
 
 impl Aggregator {
-    /// Looks for the closing with most history that this one should follow, and recomputes its mean.
+    /// Looks for the closing that this one should follow, and recomputes its mean unless most have gone on from it.
     pub(super) fn consider_globals(&mut self) {
         let waited = self.waited();
         let judge = self.judge(waited);
@@ -42,7 +42,8 @@ impl Aggregator {
             self.view.refute(closing);
             self.convict(author, reason);
         }
-        self.ask_for(found.lacking);
+        let when = (self.now, self.spec.as_ref(), self.open_round());
+        chain::ask_for(found.lacking, &mut self.view, &mut self.outbox, when);
         match found.best {
             Some(closed) if follows_at_once => {
                 self.follow(closed.author, closed.round, &closed.global);
@@ -73,18 +74,6 @@ impl Aggregator {
             initial: self.open.closer.common_parent(),
             waited,
         }
-    }
-
-    /// Asks for adverts by name, unless they come by themselves in a moment.
-    fn ask_for(&mut self, lacking: Vec<Lacking>) {
-        if lacking.is_empty() {
-            return;
-        }
-        let (now, moment) = (self.now, chain::moment(&self.spec));
-        let due = self.view.take_due(lacking, now, now - moment);
-        self.outbox.ask(due);
-        let look = Timer::Look(self.open_round());
-        self.outbox.set_timer(look, now + moment);
     }
 
     /// Fetches the members' parts, to order the mean when they are here. A better closing takes the place of the one that

@@ -21,7 +21,7 @@ use crate::chain::{self, Judge, Rank, SLACK};
 use crate::closing::Base;
 use crate::cohort::Cohort;
 use crate::encoding::{broadcast_set_of_default_spec, schedule_of_default_spec};
-use crate::event::{Fetch, FetchKind, Lacking, Note, Output, Timer};
+use crate::event::{Fetch, FetchKind, Note, Output, Timer};
 use crate::follower::{Announced, Closed, Follower};
 use crate::outbox::Outbox;
 use crate::state::Head;
@@ -305,20 +305,9 @@ impl Shared {
             self.view.refute(closing);
             self.ban(exchange.as_deref_mut(), author, reason);
         }
-        self.ask_for(found.lacking);
+        let when = (self.now, self.spec.as_ref(), self.memory.round);
+        chain::ask_for(found.lacking, &mut self.view, &mut self.outbox, when);
         found.best
-    }
-
-    /// Asks for adverts by name, first those who named them, unless they come by themselves in a moment.
-    pub(super) fn ask_for(&mut self, lacking: Vec<Lacking>) {
-        if lacking.is_empty() {
-            return;
-        }
-        let (now, moment) = (self.now, chain::moment(&self.spec));
-        let due = self.view.take_due(lacking, now, now - moment);
-        self.outbox.ask(due);
-        let look = Timer::Look(self.memory.round);
-        self.outbox.set_timer(look, now + moment);
     }
 
     /// Stops listening to a node that signed something false, and undoes what was waiting on its word.
