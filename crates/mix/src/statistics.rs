@@ -97,7 +97,7 @@ impl Statistics {
     /// Says which law these sums break that the sums of any real samples keep. Whoever sends such sums has made them up.
     ///
     /// Counts are not negative. By the inequality of Cauchy and Schwarz `G_dd >= sum_c s_cd² / n_c` for each feature, and
-    /// `|G_ij|² <= G_ii G_jj` for each two. Numbers may have travelled in 16 bits, so a share of [`ROUNDING`] is allowed.
+    /// `|G_ij|² <= G_ii G_jj` for each two. Numbers may have travelled in 16 bits, so a share of `ROUNDING` is allowed.
     pub fn fault(&self) -> Option<&'static str> {
         let all = || self.counts.iter().chain(&self.sums).chain(&self.scatter);
         if !all().all(|value| value.is_finite()) {
