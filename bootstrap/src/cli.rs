@@ -33,6 +33,8 @@ Example: fedboot start --spec federation.toml --listen /ip4/0.0.0.0/tcp/4001";
 pub(crate) enum Command {
     /// Run until Ctrl-C.
     Start(Box<StartArgs>),
+    /// Become a member with a ticket of role `aggregator`: write federation.toml and fedboot.toml, and the certificate.
+    Join(JoinArgs),
     /// Show what a running fedboot does and what it waits for.
     Status(StateArgs),
     /// Stop a running fedboot, as Ctrl-C does, and wait until it has ended.
@@ -68,6 +70,15 @@ impl StateArgs {
             .map_err(|error| Failure::new(Cause::Configuration, error))?;
         Ok(config.storage.state)
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct JoinArgs {
+    /// The line that the organiser sent.
+    pub(crate) ticket: String,
+    /// The folder for everything of this member.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) dir: PathBuf,
 }
 
 #[derive(Debug, Args)]

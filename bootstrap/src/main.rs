@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! main ─► cli (what was typed) ─► start:  config, spec ─► fednode-runtime's aggregator
+//!                               ├► join: a ticket
 //!                               ├► status, stop: the control API of a running one
 //!                               └► id: the key file
 //! ```
@@ -13,6 +14,7 @@
 
 mod cli;
 mod config;
+mod join;
 mod print;
 mod start;
 
@@ -55,6 +57,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
     let json = cli.json;
     match cli.command {
         Command::Start(args) => start::start(&args, json),
+        Command::Join(args) => join::join(&args, json),
         Command::Status(args) => status(&args.folder()?, json),
         Command::Stop(args) => stop(&args.folder()?, json),
         Command::Id(args) => id(&args.folder()?, json),

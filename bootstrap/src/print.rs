@@ -1,6 +1,7 @@
 //! What goes to standard output: for people, or as JSON.
 
 use std::io::{self, Write};
+use std::path::Path;
 
 use fednode_core::NodeId;
 use fednode_runtime::ExitCode as Cause;
@@ -36,6 +37,26 @@ pub(crate) fn id(node_id: NodeId, json: bool) -> Result<(), Failure> {
         print_json(&Line { node_id })
     } else {
         print(&node_id.to_string())
+    }
+}
+
+/// Says that this member was admitted, and what comes next.
+pub(crate) fn joined(name: &str, config: &Path, json: bool) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        joined: &'a str,
+        config: String,
+    }
+    let config = config.display().to_string();
+    if json {
+        print_json(&Line {
+            joined: name,
+            config,
+        })
+    } else {
+        print(&format!(
+            "joined as {name}; start with `fedboot start --config {config}`"
+        ))
     }
 }
 

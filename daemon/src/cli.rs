@@ -35,6 +35,14 @@ enum Command {
     Start(Box<command::start::Args>),
     /// Prepare a folder: a key, a commented federation.toml and a commented node.toml.
     Init(Box<command::init::Args>),
+    /// Invite somebody: print a ticket, one line of text that lets one node join.
+    Invite(command::members::InviteArgs),
+    /// Join a federation with a ticket: prepare a folder and start.
+    Join(Box<command::join::Args>),
+    /// List who belongs to the federation.
+    Members(command::members::MembersArgs),
+    /// End somebody's membership, or withdraw an invitation.
+    Revoke(command::members::RevokeArgs),
     /// Show what a table holds, column by column, and whether it goes with a federation.
     Data(command::data::Args),
     /// Say what a running node does and what it waits for.
@@ -83,6 +91,10 @@ impl Cli {
             Command::Report(args) => lab::report::run(&args, form),
             Command::Start(args) => command::start::run(*args, form),
             Command::Init(args) => command::init::run(&args, form),
+            Command::Invite(args) => command::members::invite(&args, form),
+            Command::Join(args) => command::join::run(*args, form),
+            Command::Members(args) => command::members::list(&args, form),
+            Command::Revoke(args) => command::members::revoke(&args, form),
             Command::Data(args) => command::data::run(&args, form),
             Command::Status(args) => command::status::run(&args, form),
             Command::Stop(args) => command::stop::run(&args, Farewell::Stop, form),

@@ -81,7 +81,7 @@ config! {
 }
 
 /// The keys that have a flag of their own: what is typed every day.
-const FLAGS: [&str; 15] = [
+const FLAGS: [&str; 17] = [
     "spec",
     "shard",
     "partition_file",
@@ -96,6 +96,8 @@ const FLAGS: [&str; 15] = [
     "peers",
     "network_key",
     "allow",
+    "organiser",
+    "open",
     "state",
 ];
 

@@ -21,6 +21,7 @@ pub mod dotted;
 pub mod everyone;
 pub mod failure;
 pub mod federation;
+pub mod files;
 pub mod initial;
 pub mod interrupt;
 pub mod layers;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use fednode_config::layers::set;
 use fednode_runtime::control::Client;
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::membership;
 
 use crate::config::Config;
 use crate::failure::OrFail;
@@ -47,6 +48,9 @@ impl StateArgs {
     /// # Errors
     /// Says that none runs, and what to do.
     pub fn client(&self) -> anyhow::Result<Client> {
-        Client::of(&self.folder()?).or_fail(ExitCode::State)
+        let folder = self.folder()?;
+        // What is printed calls members by their names.
+        membership::look(&folder);
+        Client::of(&folder).or_fail(ExitCode::State)
     }
 }

@@ -2,8 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::membership::{Absence, SignedStatement};
 use crate::spec::Entry;
-use crate::{FederationId, Timestamp};
+use crate::{FederationId, NodeId, Timestamp};
 
 /// Version of the protocol; nodes of different versions refuse each other.
 pub const PROTOCOL_VERSION: u32 = 2;
@@ -18,7 +19,47 @@ pub enum Role {
     Aggregator,
 }
 
-/// The first words on a connection.
+/// The first words on a connection. They tell a stranger nothing but the version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Greeting {
+    /// [`PROTOCOL_VERSION`].
+    pub protocol: u32,
+    /// Shows that the sender knows the federation's organiser; absent where the federation has none.
+    pub proof: Option<Proof>,
+    /// The sender's certificate. The side that was called sends it once the caller has shown its proof.
+    pub certificate: Option<SignedStatement>,
+}
+
+/// A hash that only who knows the organiser's key can make. It is good between two nodes and in one direction only.
+#[derive(Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Proof(#[serde(with = "serde_bytes")] [u8; 32]);
+
+/// Separates these proofs from every other use of BLAKE3.
+const PROOF_CONTEXT: &str = "fednode greeting 1";
+
+impl Proof {
+    /// Makes the proof of `prover` for `verifier`.
+    pub fn make(organiser: NodeId, prover: NodeId, verifier: NodeId) -> Self {
+        let key = blake3::derive_key(PROOF_CONTEXT, organiser.as_bytes());
+        let both = [prover.as_bytes().as_slice(), verifier.as_bytes()].concat();
+        Self(*blake3::keyed_hash(&key, &both).as_bytes())
+    }
+
+    /// Tells whether two proofs are the same, in a time that tells nothing.
+    pub fn is(self, other: Self) -> bool {
+        blake3::Hash::from_bytes(self.0) == blake3::Hash::from_bytes(other.0)
+    }
+}
+
+impl std::fmt::Debug for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Proof(…)")
+    }
+}
+
+/// What the two sides tell each other once both have greeted.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Hello {
@@ -34,6 +75,18 @@ pub struct Hello {
     pub spec: Vec<Entry>,
     /// What the sender's clock shows.
     pub clock: Timestamp,
+    /// The sender's certificate, where the federation has an organiser.
+    pub certificate: Option<SignedStatement>,
+}
+
+/// The answer to a hello.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum HelloReply {
+    /// "And I am this."
+    Hello(Box<Hello>),
+    /// "You are no member, for this reason."
+    Unwelcome(Absence),
 }
 
 /// Tells why two nodes do not talk to each other.
@@ -62,6 +115,24 @@ pub enum Refusal {
     /// The clocks differ.
     #[error("the clocks differ by {0} s: set both by NTP")]
     Clock(u64),
+    /// The peer knows nothing of our federation.
+    #[error(
+        "the peer does not know this federation's organiser: it belongs to another federation, or to none"
+    )]
+    Stranger,
+    /// The peer's federation has an organiser, and ours has not, or another one.
+    #[error(
+        "the peer's federation admits members by ticket: ask its organiser for one, then run `fednode join TICKET`"
+    )]
+    Closed,
+    /// The peer is no member.
+    #[error("the peer {0}")]
+    NoMember(Absence),
+    /// The peer says that we are no member.
+    #[error(
+        "the peer says that this node {0}: ask the organiser for a new ticket, then run `fednode join TICKET`"
+    )]
+    Unwelcome(Absence),
 }
 
 impl Hello {

@@ -126,10 +126,12 @@ impl NodeId {
         Ok(Self(key.try_into().map_err(|_| malformed())?))
     }
 
-    /// Returns the last eight characters, enough for a human to tell nodes apart (all ids begin alike).
+    /// Returns what people call the node, else the last eight characters: all ids begin alike.
     pub fn short(&self) -> String {
-        let full = self.to_string();
-        full[full.len() - 8..].to_owned()
+        crate::names::of(self).unwrap_or_else(|| {
+            let full = self.to_string();
+            full[full.len() - 8..].to_owned()
+        })
     }
 }
 

@@ -15,6 +15,7 @@
 //! | [`Schedule`] | what each round is, and what comes after the last one |
 //! | [`LocalReport`], [`Score`] | what a trainer reports |
 //! | [`Hello`] | what two nodes tell each other when they meet |
+//! | [`mod@membership`], [`mod@names`] | who belongs to the federation, by its organiser's word; what people call it |
 //! | [`limits`] | bounds that every member has alike |
 //! | [`mod@config`] | configuration that documents itself |
 //! | [`random`] | draws that are the same everywhere |
@@ -43,6 +44,8 @@ mod exchange;
 pub mod hello;
 mod id;
 pub mod limits;
+pub mod membership;
+pub mod names;
 mod params;
 mod plan;
 mod pool;
@@ -72,10 +75,11 @@ pub use exchange::{
     RuleParams, Weighting,
 };
 pub use fednode_config::{self as config, ConfigError, config};
-pub use hello::{Hello, PROTOCOL_VERSION, Refusal, Role};
+pub use hello::{Greeting, Hello, HelloReply, PROTOCOL_VERSION, Proof, Refusal, Role};
 pub use id::{
     AdvertId, BlobId, ClosingId, ExpertId, FederationId, Lineage, NameError, NodeId, Round, Slot,
 };
+pub use membership::{Absence, Certificate, MemberName, Members, SignedStatement};
 pub use params::{
     Layout, LayoutMismatch, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, ParamSet, ParamsError, Tensor,
 };

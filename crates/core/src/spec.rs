@@ -32,7 +32,7 @@ pub use self::statistics::{StatisticsFeatures, StatisticsGate, StatisticsSpec};
 use crate::config::{self, ConfigError};
 use crate::draw::DrawSeed;
 use crate::limits::{FEWEST_MEMBERS, FULL_PROXIES};
-use crate::{Augmentation, BlobId, Exchange, FederationId, Precision};
+use crate::{Augmentation, BlobId, Exchange, FederationId, NodeId, Precision};
 
 /// Separates the hash of a spec from every other hash.
 const DOMAIN: &[u8] = b"fednode federation spec 2\n";
@@ -98,6 +98,9 @@ crate::config! {
         rounds: u32 = 10,
         /// How many nodes the data is divided among; also whom the first round waits for (see `round.quorum`).
         nodes: u32 = 5,
+        /// Who admits members: the node id of the organiser's key. `fednode init` makes the key. Absent in an open federation,
+        /// which takes everybody who has this file.
+        organiser: Option<NodeId> = None,
         /// Seed of everything that all nodes must draw alike: initial parameters, partition, cohorts, broadcast sets.
         seed: u64 = 1,
         /// The model.
@@ -528,6 +531,7 @@ mod tests {
             federation: spec.id(),
             spec: spec.entries(),
             clock: Timestamp(0),
+            certificate: None,
         };
         let refusal = hello(&ours)
             .check(&hello(&theirs), Duration::from_secs(1), Timestamp(0))

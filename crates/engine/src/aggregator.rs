@@ -141,6 +141,12 @@ impl Aggregator {
                     self.convict(node, "told some one thing and others another".to_owned());
                 }
             }
+            Input::Revoked { node } => {
+                if !self.view.is_banned(node) {
+                    self.outbox.note(Note::Revoked(node));
+                    self.convict(node, "the organiser has revoked its membership".to_owned());
+                }
+            }
             Input::Fetched(blob) => self.handle_arrival(blob, Arrival::Held),
             Input::FetchFailed(blob) => self.handle_arrival(blob, Arrival::Failed),
             Input::Averaged(report) => match report.purpose {

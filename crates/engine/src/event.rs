@@ -53,6 +53,11 @@ pub enum Input {
         /// The node.
         node: NodeId,
     },
+    /// The organiser has revoked a node's membership.
+    Revoked {
+        /// The node.
+        node: NodeId,
+    },
     /// A blob is held.
     Fetched(BlobId),
     /// Proxies are held and decoded.
@@ -338,6 +343,8 @@ pub enum Note {
     },
     /// A node signed two different adverts under one number.
     Equivocated(NodeId),
+    /// The organiser has revoked this node's membership: nothing that it says from now on counts.
+    Revoked(NodeId),
     /// A node signed a false mean.
     CheatFound {
         /// The node.

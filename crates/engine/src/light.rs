@@ -51,6 +51,7 @@ impl fmt::Display for Brief<'_, Input> {
             Input::Synced => f.write_str("synced"),
             Input::Advert(advert) => write!(f, "advert: {}", Brief(&advert.advert)),
             Input::Equivocated { node } => write!(f, "equivocated: {}", node.short()),
+            Input::Revoked { node } => write!(f, "revoked: {}", node.short()),
             Input::Fetched(blob) => write!(f, "fetched: {}", blob.short()),
             Input::Proxies { blob, .. } => write!(f, "proxies: {}", blob.short()),
             Input::FetchFailed(blob) => write!(f, "fetch failed: {}", blob.short()),

@@ -367,7 +367,7 @@ fn is_unspecified(address: &Multiaddr) -> bool {
 }
 
 /// Tells whether an address points at the machine that reads it.
-pub(crate) fn is_loopback(address: &Multiaddr) -> bool {
+pub fn is_loopback(address: &Multiaddr) -> bool {
     match address.iter().next() {
         Some(Protocol::Ip4(ip)) => ip.is_loopback(),
         Some(Protocol::Ip6(ip)) => ip.is_loopback(),

@@ -25,7 +25,7 @@ use crate::gate::MAX_SIGNED_BYTES;
 use crate::identity::{Identity, peer_id};
 use crate::rpc::{self, Rpc};
 use crate::traffic::Traffic;
-use crate::wire::{HelloCall, MAX_FOLLOWED, PeersCall, SyncCall};
+use crate::wire::{GreetingCall, HelloCall, MAX_FOLLOWED, PeersCall, SyncCall};
 
 /// Connections to one peer. Two nodes that dial each other at the same moment have two.
 pub(crate) const MAX_CONNECTIONS_PER_PEER: u32 = 2;
@@ -121,6 +121,7 @@ pub(crate) struct Behaviour {
     pub(crate) limits: connection_limits::Behaviour,
     pub(crate) banned: allow_block_list::Behaviour<BlockedPeers>,
     pub(crate) allowed: Toggle<allow_block_list::Behaviour<AllowedPeers>>,
+    pub(crate) greeting: request_response::Behaviour<Rpc<GreetingCall>>,
     pub(crate) hello: request_response::Behaviour<Rpc<HelloCall>>,
     pub(crate) sync: request_response::Behaviour<Rpc<SyncCall>>,
     pub(crate) peers: request_response::Behaviour<Rpc<PeersCall>>,
@@ -157,6 +158,7 @@ impl Behaviour {
                     .for_each(|node| _ = allowed.allow_peer(peer_id(node)));
                 allowed
             })),
+            greeting: rpc::behaviour(traffic.clone()),
             hello: rpc::behaviour(traffic.clone()),
             sync: rpc::behaviour(traffic.clone()),
             peers: rpc::behaviour(traffic.clone()),

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use fednode_core::Timestamp;
 
 /// Returns the time of day. A clock set before 1970 reads as 1970 and fails the skew check at hello.
-pub(crate) fn now() -> Timestamp {
+pub fn now() -> Timestamp {
     let since_epoch = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();

@@ -8,6 +8,8 @@ use fednode_core::{FederationId, FederationSpec, NodeId, Role, Sequence, SignedA
 use libp2p::Multiaddr;
 use serde::{Deserialize, Serialize};
 
+use crate::join::Registrar;
+use crate::membership::MemberBook;
 use crate::network_key::NetworkKey;
 
 /// Most peers a node keeps by default.
@@ -67,6 +69,10 @@ pub struct Config {
     pub peers: Vec<Multiaddr>,
     /// The only nodes that may connect or be listened to; `None` for everybody who has the spec (and the network key).
     pub allow: Option<BTreeSet<NodeId>>,
+    /// The organiser's word about who belongs here, where the federation has an organiser.
+    pub members: Option<Arc<MemberBook>>,
+    /// Answers invitations, on the process that has the organiser's key.
+    pub registrar: Option<Arc<dyn Registrar>>,
     /// The pre-shared network key.
     pub network_key: Option<NetworkKey>,
     /// Whether to find members on the local network by mDNS.
@@ -99,6 +105,8 @@ impl Config {
             external: Vec::new(),
             peers: Vec::new(),
             allow: None,
+            members: None,
+            registrar: None,
             network_key: None,
             mdns: false,
             compression: Compression::default(),

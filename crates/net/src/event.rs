@@ -88,6 +88,11 @@ pub enum Event {
         /// Why.
         reason: String,
     },
+    /// The organiser has revoked a node's membership.
+    Revoked {
+        /// Who.
+        node: NodeId,
+    },
     /// Another process uses this node's key and was started later: this process must stop.
     Superseded,
 }

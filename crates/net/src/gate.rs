@@ -22,6 +22,7 @@ use tokio::sync::mpsc;
 
 use crate::codec::{self, CodecError};
 use crate::identity::{self, VerifyError};
+use crate::membership::MemberBook;
 
 /// Largest signed advert on the wire: the advert, its signature and the names of both fields.
 pub(crate) const MAX_SIGNED_BYTES: usize = MAX_ADVERT_BYTES + 128;
@@ -79,6 +80,8 @@ pub(crate) enum Objection {
     Verify(#[from] VerifyError),
     #[error("its author {0} is not on the allow-list")]
     NotAllowed(NodeId),
+    #[error("its author {0} was no member when it was said")]
+    NoMember(NodeId),
     #[error(transparent)]
     Check(#[from] AdvertError),
 }
@@ -90,6 +93,8 @@ impl Objection {
             Self::Codec(_) | Self::Verify(_) => false,
             // Allow-lists may differ between nodes, so an honest peer may have let the author in.
             Self::NotAllowed(_) => true,
+            // Word of a new member and of a revoked one takes its time.
+            Self::NoMember(_) => true,
             Self::Check(error) => error.is_innocent(),
         }
     }
@@ -102,6 +107,7 @@ pub(crate) struct Rules {
     pub(crate) federation: FederationId,
     pub(crate) own: NodeId,
     pub(crate) allow: Option<BTreeSet<NodeId>>,
+    pub(crate) members: Option<Arc<MemberBook>>,
 }
 
 impl Rules {
@@ -118,6 +124,11 @@ impl Rules {
             return Err(Objection::NotAllowed(advert.author));
         }
         advert.check(&self.spec, self.federation, now)?;
+        let is_member =
+            |members: &Arc<MemberBook>| members.may_have_said(&advert.author, advert.issued_at);
+        if !self.members.as_ref().is_none_or(is_member) {
+            return Err(Objection::NoMember(advert.author));
+        }
         Ok((signed, advert))
     }
 
@@ -183,6 +194,7 @@ mod tests {
             spec,
             own: NodeId::from_bytes([9; 32]),
             allow,
+            members: None,
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use fednode_core::membership::{SignedStatement, Statement};
 use fednode_core::{Advert, MAX_ADVERT_BYTES, NodeId, SignedAdvert};
 use libp2p::PeerId;
 use libp2p::identity::{Keypair, ed25519};
@@ -17,6 +18,8 @@ use crate::secret_file::{self, SecretFileError};
 const ADVERT_DOMAIN: &[u8] = b"fednode advert 1\n";
 /// Separates signatures over address records from all others.
 pub(crate) const RECORD_DOMAIN: &[u8] = b"fednode peer record 1\n";
+/// Separates signatures over an organiser's statements from all others.
+const STATEMENT_DOMAIN: &[u8] = b"fednode membership 1\n";
 /// Separates what audits are drawn from from all signatures that anybody sees.
 const AUDIT_DOMAIN: &[u8] = b"fednode audit secret 1\n";
 /// The name of a key file in errors.
@@ -93,6 +96,15 @@ impl Identity {
         self.sign(ADVERT_DOMAIN, payload)
     }
 
+    /// Encodes and signs what this key says as an organiser.
+    pub fn seal_statement(&self, statement: &Statement) -> SignedStatement {
+        let payload = codec::encode(statement);
+        SignedStatement {
+            signature: self.sign(STATEMENT_DOMAIN, &payload),
+            payload,
+        }
+    }
+
     /// Returns a number that nobody else can work out: it decides in which rounds this node looks closely.
     pub fn audit_secret(&self) -> u64 {
         // An Ed25519 signature of the same bytes is always the same, and only this key can make it.
@@ -124,6 +136,41 @@ pub enum VerifyError {
     /// The author did not sign it.
     #[error("the signature of {0} is wrong")]
     Signature(NodeId),
+}
+
+/// Largest encoded statement: a name of 32 letters of four bytes, two keys, and numbers.
+const MAX_STATEMENT_BYTES: usize = 512;
+
+/// Tells why a statement does not verify.
+#[derive(Debug, thiserror::Error)]
+pub enum StatementVerifyError {
+    /// The payload is no statement.
+    #[error("not a statement of an organiser: {0}")]
+    Malformed(#[from] CodecError),
+    /// The organiser did not sign it.
+    #[error("the organiser's signature is wrong")]
+    Signature,
+}
+
+/// Returns whose word a statement claims to be.
+pub(crate) fn said_by(signed: &SignedStatement) -> Result<NodeId, StatementVerifyError> {
+    let statement: Statement = codec::decode(&signed.payload, MAX_STATEMENT_BYTES)?;
+    Ok(statement.organiser)
+}
+
+/// Checks that an organiser signed these very bytes, and decodes them.
+///
+/// # Errors
+/// Refuses what the organiser did not sign, and what is no statement.
+pub(crate) fn verify_statement(
+    signed: &SignedStatement,
+    organiser: NodeId,
+) -> Result<Statement, StatementVerifyError> {
+    let (payload, signature) = (&signed.payload, &signed.signature);
+    if !signed_by(&organiser, STATEMENT_DOMAIN, payload, signature) {
+        return Err(StatementVerifyError::Signature);
+    }
+    Ok(codec::decode(&signed.payload, MAX_STATEMENT_BYTES)?)
 }
 
 /// Returns the size of an advert on the wire: its encoding and its signature.

@@ -51,6 +51,8 @@ mod gate;
 mod handle;
 mod holds;
 mod identity;
+mod join;
+mod membership;
 mod muxer;
 mod network_key;
 mod roster;
@@ -59,26 +61,33 @@ mod score;
 mod secret_file;
 mod start;
 mod task;
+mod ticket;
 mod traffic;
 mod transport;
 mod wire;
 
+pub use addresses::is_loopback;
 pub use blob::{FetchError, Fetched, Packing, Width};
 pub use book::MAX_ADVERTS_PER_ROUND;
+pub use clock::now;
 pub use codec::CodecError;
 pub use config::{Compression, Config, DEFAULT_MAX_PEERS, DEFAULT_SYNC_EVERY};
 pub use event::Event;
 pub use handle::{Direction, Handle, PeerInfo, PublishError, Wanted};
-pub use identity::{Identity, VerifyError, encoded_len, verify};
+pub use identity::{Identity, StatementVerifyError, VerifyError, encoded_len, verify};
+pub use join::{Admitted, JoinAsk, JoinError, JoinRefusal, Registrar, join};
 pub use libp2p::Multiaddr;
+pub use membership::{MemberBook, MembershipError};
 pub use network_key::{NetworkKey, NetworkKeyError};
-pub use secret_file::SecretFileError;
+pub use secret_file::{SecretFileError, replace as replace_secret_file};
 pub use start::{Network, StartError, start};
+pub use ticket::{InvitationSecret, Ticket, TicketError};
 pub use traffic::TrafficSnapshot;
 pub use wire::MAX_FOLLOWED;
 
 #[cfg(test)]
 mod tests {
     mod hostile;
+    mod strangers;
     mod traps;
 }

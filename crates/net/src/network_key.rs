@@ -50,6 +50,14 @@ impl NetworkKey {
         secret_file::create(path, format!("{digits}\n").as_bytes())
     }
 
+    pub(crate) const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub(crate) const fn to_bytes(&self) -> [u8; 32] {
+        self.0
+    }
+
     pub(crate) fn to_pre_shared_key(&self) -> PreSharedKey {
         PreSharedKey::new(self.0)
     }

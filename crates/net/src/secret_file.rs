@@ -91,6 +91,26 @@ pub(crate) fn create(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> 
         .map_err(fail)
 }
 
+/// Writes a file with a secret, over an older one if there is one. A crash leaves the old content or the new.
+///
+/// # Errors
+/// Fails if the file cannot be written.
+pub fn replace(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> {
+    let fail = |source| SecretFileError::Create {
+        path: path.to_owned(),
+        source,
+    };
+    let mut draft = path.as_os_str().to_owned();
+    draft.push(format!(".{}.new", std::process::id()));
+    let draft = PathBuf::from(draft);
+    // A draft of a process that died while it wrote must not be in the way.
+    _ = fs::remove_file(&draft);
+    write_draft(&draft, secret)
+        .and_then(|()| fs::rename(&draft, path))
+        .and_then(|()| sync_folder(path))
+        .map_err(fail)
+}
+
 fn write_draft(draft: &Path, secret: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);

@@ -26,6 +26,7 @@ use crate::event::{EVENT_QUEUE, Event, Outbox};
 use crate::gate::{self, GATE_QUEUE, Rules};
 use crate::handle::{COMMAND_QUEUE, Handle, Shared};
 use crate::identity::{self, Identity, peer_id};
+use crate::join;
 use crate::roster::Roster;
 use crate::task::{Beginning, Inlets, Outlets, Task, socket_error};
 use crate::traffic::Traffic;
@@ -121,7 +122,18 @@ fn launch(beginning: Beginning, blobs: Arc<dyn BlobStore>, traffic: Arc<Traffic>
     let mut helpers = JoinSet::new();
     let rules = Arc::new(rules(&beginning.config, shared.node));
     helpers.spawn(gate::run(rules, candidates, judged));
-    let control = beginning.swarm.behaviour().streams.new_control();
+    let mut control = beginning.swarm.behaviour().streams.new_control();
+    if let Some(registrar) = beginning.config.registrar.clone() {
+        let incoming = control
+            .accept(StreamProtocol::new(join::JOIN_PROTOCOL))
+            .expect("nobody else accepts invitations");
+        helpers.spawn(join::serve(
+            incoming,
+            registrar,
+            shared.node,
+            cancel.clone(),
+        ));
+    }
     let fetcher = exchange_blobs(control, blobs, &shared, wish, &cancel, &mut helpers);
     let inlets = Inlets {
         commands,
@@ -156,6 +168,7 @@ fn rules(config: &Config, own: NodeId) -> Rules {
         federation: config.federation,
         own,
         allow: config.allow.clone(),
+        members: config.members.clone(),
     }
 }
 

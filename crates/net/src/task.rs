@@ -56,7 +56,7 @@ use crate::identity::{Identity, node_id, peer_id};
 use crate::score::Standing;
 use adverts::Adverts;
 use base::Base;
-pub(crate) use dial_error::socket_error;
+pub(crate) use dial_error::{reason_of, socket_error};
 use dialing::Dialing;
 use exchange::Exchange;
 use finding::Finding;
@@ -69,6 +69,8 @@ use syncing::Syncing;
 const TICK: Duration = Duration::from_millis(100);
 /// How often expired adverts and records are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
+/// How often it is looked whether certificates of peers have expired.
+const ROLL_CALL_EVERY: Duration = Duration::from_secs(10);
 /// Time for last messages (a `Leave`, an unsubscription) to be sent before connections are closed.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Time for connections to close after that.
@@ -110,6 +112,11 @@ pub(crate) struct Task {
     gossip: Gossip,
     syncing: Syncing,
     next_prune: Instant,
+    /// How many changes of the book of members were acted on.
+    heeded: u64,
+    next_roll_call: Instant,
+    /// Whose revocation was told.
+    revoked: BTreeSet<NodeId>,
 }
 
 impl Task {
@@ -124,6 +131,9 @@ impl Task {
             gossip: Gossip::new(beginning.topics),
             syncing: Syncing::new(beginning.config.sync_every, now),
             next_prune: now + PRUNE_EVERY,
+            heeded: 0,
+            next_roll_call: now,
+            revoked: BTreeSet::new(),
             base: Base {
                 swarm: beginning.swarm,
                 own: beginning.identity.node_id(),
@@ -197,6 +207,8 @@ impl Task {
         self.gossip.forward_due(base, now);
         // Dead connections before dials: a peer that is about to go must not count as connected.
         base.check_deadlines(now);
+        self.heed_organiser(now);
+        let base = &mut self.base;
         self.dialing.dial_due(base, now);
         self.syncing.start_due(base, &self.adverts, now);
         self.exchange.ask_due(base, now);
@@ -206,6 +218,26 @@ impl Task {
             let now = crate::clock::now();
             self.adverts.book.prune(now);
             self.dialing.prune(now);
+        }
+    }
+
+    /// Does what follows from new statements of the organiser, and from certificates that expire.
+    fn heed_organiser(&mut self, now: Instant) {
+        let base = &mut self.base;
+        let Some(book) = base.config.members.clone() else {
+            return;
+        };
+        let changes = book.changes();
+        if changes == self.heeded && now < self.next_roll_call {
+            return;
+        }
+        (self.heeded, self.next_roll_call) = (changes, now + ROLL_CALL_EVERY);
+        self.reception.turn_out(base);
+        for node in book.revoked() {
+            if self.revoked.insert(node) {
+                tracing::warn!(node = %node.short(), "the organiser has revoked a member");
+                base.tell(Event::Revoked { node });
+            }
         }
     }
 
@@ -309,6 +341,7 @@ impl Task {
     fn on_behaviour_event(&mut self, event: BehaviourEvent) {
         let (base, adverts) = (&mut self.base, &self.adverts);
         let findings = match event {
+            BehaviourEvent::Greeting(event) => return self.reception.on_greeting(base, event),
             BehaviourEvent::Hello(event) => self.reception.on_event(base, event),
             BehaviourEvent::Sync(event) => {
                 Vec::from_iter(self.syncing.on_event(base, adverts, event))
@@ -370,7 +403,7 @@ impl Task {
         self.base.peers.connected(node, connection);
         // Only the dialing side begins. The other answers, so each connection has one exchange.
         if direction == Direction::Outbound {
-            self.reception.say_hello(&mut self.base, peer);
+            self.reception.greet(&mut self.base, peer);
         }
     }
 

@@ -2,15 +2,18 @@
 //!
 //! | protocol | request | reply | limit |
 //! |---|---|---|---|
-//! | `/fednode/hello/1` | [`Hello`] | [`Hello`] | 64 KiB |
+//! | `/fednode/greeting/1` | [`Greeting`] | [`Greeting`] | 1 KiB |
+//! | `/fednode/hello/1` | [`Hello`] | [`HelloReply`](fednode_core::HelloReply) | 64 KiB |
 //! | `/fednode/sync/1` | [`SyncRequest`] | [`SyncReply`] | 160 KiB, 1.25 MiB |
 //! | `/fednode/peers/1` | [`PeersRequest`] | [`PeersReply`] | 64 KiB, 256 KiB |
+//! | `/fednode/join/1` | in `join` | in `join` | 256 B, 8 MiB |
 //! | `/fednode/blob/1` | [`BlobAsk`] | [`BlobAnswer`], then the bytes it announces | 1 KiB |
 //!
 //! This file has names and bounds only. `task` and `blob` say who sends which message when.
 
 use fednode_core::{
-    AdvertId, BlobId, FederationId, Hello, NodeId, Sequence, SignedAdvert, Timestamp,
+    AdvertId, BlobId, FederationId, Greeting, Hello, NodeId, Sequence, SignedAdvert,
+    SignedStatement, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +21,8 @@ use crate::blob::Width;
 use crate::bounded::Bounded;
 
 /// Name of the protocol of the first messages on a connection.
+pub(crate) const GREETING_PROTOCOL: &str = "/fednode/greeting/1";
+/// Name of the protocol of the messages after that.
 pub(crate) const HELLO_PROTOCOL: &str = "/fednode/hello/1";
 /// Name of the anti-entropy protocol.
 pub(crate) const SYNC_PROTOCOL: &str = "/fednode/sync/1";
@@ -36,6 +41,8 @@ pub(crate) const MAX_SYNC_ADVERTS: usize = 4096;
 pub const MAX_FOLLOWED: usize = 256;
 /// Adverts that one sync request asks for by name: all that a closing names.
 pub(crate) const MAX_WANTED: usize = 512;
+/// Statements of the organiser in one sync reply. Each is checked where it arrives, in the swarm task.
+pub(crate) const MAX_STATEMENTS_AT_ONCE: usize = 64;
 /// Bytes of adverts in one sync reply. If there are more, another request follows.
 pub(crate) const SYNC_REPLY_BUDGET: usize = 1 << 20;
 /// Address records in one reply: enough to find a mesh, too few to be worth an amplification.
@@ -59,6 +66,18 @@ pub(crate) trait Call: Send + 'static {
     type Reply: Serialize + for<'de> Deserialize<'de> + Send + Sync;
 }
 
+/// The greeting, before anything is told.
+#[derive(Debug)]
+pub(crate) enum GreetingCall {}
+
+impl Call for GreetingCall {
+    const PROTOCOL: &'static str = GREETING_PROTOCOL;
+    const MAX_REQUEST: usize = 1 << 10;
+    const MAX_REPLY: usize = 1 << 10;
+    type Request = Greeting;
+    type Reply = Greeting;
+}
+
 /// The hello. Each side sends its own and checks that of the other, so both know the reason of a refusal.
 #[derive(Debug)]
 pub(crate) enum HelloCall {}
@@ -68,7 +87,7 @@ impl Call for HelloCall {
     const MAX_REQUEST: usize = 64 << 10;
     const MAX_REPLY: usize = 64 << 10;
     type Request = Hello;
-    type Reply = Hello;
+    type Reply = fednode_core::HelloReply;
 }
 
 /// Anti-entropy.
@@ -153,6 +172,8 @@ pub(crate) struct SyncRequest {
     pub(crate) wanted: Bounded<(NodeId, AdvertId), MAX_WANTED>,
     /// Blobs that the sender completed since its last message.
     pub(crate) holds: Bounded<BlobId, MAX_HOLDS>,
+    /// Up to which number the sender has all statements of the organiser.
+    pub(crate) statements: u64,
 }
 
 /// "Here is what you lack."
@@ -164,6 +185,8 @@ pub(crate) struct SyncReply {
     pub(crate) more: bool,
     /// Blobs that the answering node completed since its last message.
     pub(crate) holds: Bounded<BlobId, MAX_HOLDS>,
+    /// The organiser's next statements.
+    pub(crate) statements: Bounded<SignedStatement, MAX_STATEMENTS_AT_ONCE>,
 }
 
 /// Who may receive an address.
@@ -272,6 +295,8 @@ pub(crate) enum Answer {
 
 #[cfg(test)]
 mod tests {
+    use fednode_core::Proof;
+
     use super::*;
     use crate::codec::encode;
 
@@ -305,6 +330,7 @@ mod tests {
             follows,
             wanted: Bounded::first_of(wanted),
             holds: holds.clone(),
+            statements: u64::MAX,
         };
         assert!(encode(&request).len() <= SyncCall::MAX_REQUEST);
         let advert = SignedAdvert {
@@ -312,15 +338,28 @@ mod tests {
             signature: vec![255; 64],
         };
         let adverts = Bounded::first_of(std::iter::repeat_n(advert, MAX_SYNC_ADVERTS));
+        let statement = SignedStatement {
+            payload: vec![255; 512],
+            signature: vec![255; 64],
+        };
+        let statements = std::iter::repeat_n(statement.clone(), MAX_STATEMENTS_AT_ONCE);
         assert!(
             encode(&SyncReply {
                 adverts,
                 more: true,
-                holds
+                holds,
+                statements: Bounded::first_of(statements),
             })
             .len()
                 <= SyncCall::MAX_REPLY
         );
+        let proof = Proof::make(node, node, node);
+        let greeting = Greeting {
+            protocol: u32::MAX,
+            proof: Some(proof),
+            certificate: Some(statement),
+        };
+        assert!(encode(&greeting).len() <= GreetingCall::MAX_REPLY);
         let record = SignedRecord {
             payload: vec![255; MAX_RECORD_BYTES],
             signature: vec![255; 64],

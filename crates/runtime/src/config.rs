@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{FederationSpec, NodeId};
+use fednode_core::{FederationSpec, MemberName, NodeId};
 use fednode_engine::book::Calendar;
 use fednode_net::{Compression, NetworkKey};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -37,6 +37,12 @@ pub struct MemberConfig {
     pub peers: Vec<String>,
     /// The only nodes that may connect; `None` for everybody of the federation.
     pub allow: Option<BTreeSet<NodeId>>,
+    /// The folder with the organiser's key, on the process that answers tickets.
+    pub organiser: Option<PathBuf>,
+    /// What people call this member, if it admits itself with the organiser's key.
+    pub name: Option<MemberName>,
+    /// Whether anybody may connect who can reach this member.
+    pub open: bool,
     /// The pre-shared network key.
     pub network_key: Option<NetworkKey>,
     /// Whether to look for members on the local network.
@@ -128,6 +134,9 @@ impl MemberConfig {
             external: Vec::new(),
             peers: Vec::new(),
             allow: None,
+            organiser: None,
+            name: None,
+            open: false,
             network_key: None,
             mdns: false,
             compression: Compression::default(),

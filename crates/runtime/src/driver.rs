@@ -293,6 +293,8 @@ impl<M: Machine> Driver<M> {
                 self.receive(Box::new((advert, signed)));
             }
             Event::Equivocated { node } => self.feed(Input::Equivocated { node }),
+            Event::Revoked { node } if node == self.base.me => return Err(RunError::Revoked),
+            Event::Revoked { node } => self.feed(Input::Revoked { node }),
             // Which peer it was does not matter: any of them has told all that it knew.
             Event::Synced { .. } => self.feed(Input::Synced),
             Event::Refused {

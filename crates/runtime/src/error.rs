@@ -1,7 +1,8 @@
 //! Why a member stopped before it was done, and with which exit code.
 
-use fednode_core::Refusal;
 use fednode_core::work::WorkError;
+use fednode_core::{Absence, Refusal};
+use fednode_net::JoinRefusal;
 use fednode_store::OpenError;
 
 use crate::exit::ExitCode;
@@ -29,6 +30,17 @@ pub enum RunError {
         /// Why.
         refusal: Refusal,
     },
+    /// This node is no member.
+    #[error(
+        "this node {0}: ask the organiser for a ticket (`fednode invite` makes one), then run `fednode join TICKET`"
+    )]
+    Membership(Absence),
+    /// The organiser does not admit this node.
+    #[error(transparent)]
+    NotAdmitted(JoinRefusal),
+    /// The organiser has revoked this node while it ran.
+    #[error("the organiser has revoked this node's membership")]
+    Revoked,
     /// Another process uses this node's key.
     #[error(
         "another process uses this node's key and was started later: every node needs a key of its own"
@@ -52,7 +64,9 @@ impl RunError {
             Self::Configuration(_) => ExitCode::Configuration,
             Self::State(_) | Self::StateContent(_) | Self::Superseded => ExitCode::State,
             Self::Network(_) => ExitCode::Network,
-            Self::Refused { .. } => ExitCode::Refused,
+            Self::Refused { .. } | Self::Membership(_) | Self::NotAdmitted(_) | Self::Revoked => {
+                ExitCode::Refused
+            }
             Self::Interrupted | Self::Trainer(WorkError::Abandoned) => ExitCode::Interrupted,
             Self::Trainer(WorkError::Data(_)) => ExitCode::Data,
             Self::Trainer(WorkError::Died) => ExitCode::Device,

@@ -17,7 +17,7 @@ pub enum ExitCode {
     Data = 4,
     /// The network cannot be used: port in use, malformed address, unreadable network key.
     Network = 5,
-    /// The federation refuses this node: another spec, another protocol.
+    /// The federation refuses this node: another spec, another protocol, no membership.
     Refused = 6,
     /// The state folder cannot be used: locked, corrupt, of another federation, disk full; or the key runs elsewhere.
     State = 7,
@@ -65,7 +65,9 @@ impl ExitCode {
             Self::Network => {
                 "the network cannot be used (port in use, malformed address, network key)"
             }
-            Self::Refused => "the federation refuses this node (another spec or protocol)",
+            Self::Refused => {
+                "the federation refuses this node (another spec or protocol, no membership)"
+            }
             Self::State => {
                 "the state folder cannot be used (locked, corrupt, of another federation, disk full)"
             }

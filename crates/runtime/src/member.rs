@@ -32,8 +32,10 @@ use crate::error::RunError;
 use crate::fetches::Fetches;
 use crate::journal::Journal;
 use crate::machine::Machine;
+use crate::membership::{self, Membership};
 use crate::notes::{Notebook, WaitLog};
 use crate::publisher::Publisher;
+use crate::reach;
 use crate::recording::{self, Origin, Recorder};
 use crate::records;
 use crate::standing::Standing;
@@ -174,6 +176,7 @@ struct Opened {
     role: Role,
     store: Store,
     identity: Identity,
+    membership: Option<Membership>,
     restored: Option<Restored>,
     /// Rounds whose records were written.
     written: BTreeSet<Round>,
@@ -185,22 +188,26 @@ impl Opened {
         role: Role,
         partition_hash: String,
     ) -> Result<Self, RunError> {
-        let (folder, federation, quota) =
-            (config.state.clone(), config.spec.id(), config.quota_bytes);
-        let (key, facts) = (config.key_path(), config.facts.clone());
+        reach::check(config)?;
+        let (federation, quota, key) = (config.spec.id(), config.quota_bytes, config.key_path());
+        let config = config.clone();
         on_worker(move || {
             let options = Options {
                 quota_bytes: quota,
                 ..Options::default()
             };
-            let store = Store::open(&folder, federation, &options)?;
-            facts
+            let folder = &config.state;
+            let store = Store::open(folder, federation, &options)?;
+            config
+                .facts
                 .iter()
                 .try_for_each(|(name, text)| keep(&folder.join(name), text))?;
             let identity = Identity::load_or_create(&key)
                 .map_err(|e| RunError::StateContent(e.to_string()))?;
+            let membership =
+                membership::open(&config, identity.node_id(), role, fednode_net::now())?;
             let restored = checkpointing::load(&store.checkpoints, &partition_hash)?;
-            let written = records::read(&records::path_in(&folder))
+            let written = records::read(&records::path_in(folder))
                 .map_err(|e| RunError::StateContent(e.to_string()))?;
             let written = written.iter().map(|record| record.round).collect();
             Ok(Self {
@@ -208,6 +215,7 @@ impl Opened {
                 role,
                 store,
                 identity,
+                membership,
                 restored,
                 written,
             })
@@ -228,6 +236,7 @@ impl Opened {
             role,
             store,
             identity,
+            membership,
             restored,
             written,
         } = self;
@@ -237,7 +246,16 @@ impl Opened {
         // before.
         let memories = Memories::read(&store.ledger)?;
         let known = memories.adverts();
-        let network = start_network(&config, role, &store, identity, memories).await?;
+        let network = start_network(
+            &config,
+            role,
+            &store,
+            identity,
+            memories,
+            membership.as_ref(),
+        )
+        .await?;
+        let _keeping = membership.map(Membership::keep);
         // After the network, so that an answer to `status` never shows a member without one.
         let control = start_control(&config).await?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
@@ -355,6 +373,7 @@ async fn start_network(
     store: &Store,
     identity: Identity,
     memories: Memories,
+    membership: Option<&Membership>,
 ) -> Result<Network, RunError> {
     let mut network = fednode_net::Config::new(Arc::clone(&config.spec), role);
     network.software.clone_from(&config.software);
@@ -362,6 +381,8 @@ async fn start_network(
     network.external = addresses("external", &config.external)?;
     network.peers = addresses("peers", &config.peers)?;
     network.allow.clone_from(&config.allow);
+    network.members = membership.map(|membership| Arc::clone(&membership.book));
+    network.registrar = membership.and_then(|one| one.registrar(config.spec.to_toml()));
     network.network_key.clone_from(&config.network_key);
     network.mdns = config.mdns;
     network.compression = config.compression;

@@ -76,7 +76,7 @@ fn log(note: &Note, text: &str) {
         Note::Acting(round) => info!(%round, "{text}"),
         Note::Isolated(round) => warn!(%round, "{text}"),
         Note::Rejoined { from, to } => info!(%from, %to, "{text}"),
-        Note::Equivocated(node) => warn!(%node, "{text}"),
+        Note::Equivocated(node) | Note::Revoked(node) => warn!(%node, "{text}"),
         Note::CheatFound { node, round } => warn!(%node, %round, "{text}"),
         Note::PoolGathered { missing, strangers } if missing.is_empty() && strangers.is_empty() => {
             info!("{text}")
@@ -133,6 +133,10 @@ fn describe(note: &Note) -> String {
         }
         Note::Equivocated(node) => format!(
             "node {} told some nodes one thing and others another: nothing that it says counts any more",
+            node.short()
+        ),
+        Note::Revoked(node) => format!(
+            "the organiser has revoked node {}: nothing that it says counts any more",
             node.short()
         ),
         Note::CheatFound { node, round } => {

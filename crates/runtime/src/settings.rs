@@ -32,6 +32,11 @@ fednode_core::config! {
         @flat("network_key") key: Option<PathBuf> = None => "FILE",
         /// A file with the node ids that may take part, one a line; without it everybody may who has the spec.
         allow: Option<PathBuf> = None => "FILE",
+        /// The organiser's folder, on the one process that answers tickets (`fednode init` makes it); none on all others.
+        organiser: Option<PathBuf> = None => "DIR",
+        /// Whether anybody may connect who can reach this member. Without a network key, a list or an organiser, a member
+        /// listens at addresses of its own machine only, unless this says otherwise.
+        open: bool = false,
         /// Whether to look for members on the local network.
         mdns: bool = false,
         /// Most peers to keep (at least 1).
@@ -83,6 +88,8 @@ impl Network {
         let allow = self.allow.as_deref().map(allow_list::read).transpose();
         member.network_key = key?;
         member.allow = allow?;
+        member.organiser = self.organiser;
+        member.open = self.open;
         member.listen = self.listen;
         member.external = self.external;
         member.peers = self.peers;

@@ -106,8 +106,16 @@ impl Standing {
     fn refusal_of(&self, configured: &str) -> Option<(String, &Refusal)> {
         // A wrong clock can be set and a full peer may have room later: neither is a reason to give
         // up.
-        let lasting =
-            |refusal: &Refusal| matches!(refusal, Refusal::Spec { .. } | Refusal::Protocol { .. });
+        let lasting = |refusal: &Refusal| {
+            matches!(
+                refusal,
+                Refusal::Spec { .. }
+                    | Refusal::Protocol { .. }
+                    | Refusal::Stranger
+                    | Refusal::Closed
+                    | Refusal::Unwelcome(_)
+            )
+        };
         let leads_to = |node: &Option<NodeId>, address: &str| {
             let by_name = node.is_some_and(|node| configured.ends_with(&node.to_string()));
             let anonymous = configured.split("/p2p/").next().unwrap_or_default();

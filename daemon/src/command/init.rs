@@ -5,11 +5,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fednode_core::{ConfigError, FederationSpec};
+use fednode_core::{ConfigError, FederationSpec, MemberName, NodeId, Role};
 use fednode_data::DataSource;
 use fednode_learn::own_model;
 use fednode_net::{Identity, NetworkKey};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::organiser::{self, Organiser};
 use fednode_runtime::settings::Network;
 use serde::Serialize;
 
@@ -19,16 +20,10 @@ use fednode_cli::config::Config;
 use fednode_cli::data::{self, Division};
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::federation;
+use fednode_cli::files::{NETWORK_KEY, NODE as NODE_FILE, SPEC as SPEC_FILE};
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::shard::Shard;
-
-/// The node's settings.
-const NODE_FILE: &str = "node.toml";
-/// The federation's spec.
-const SPEC_FILE: &str = "federation.toml";
-/// The pre-shared key.
-const NETWORK_KEY_FILE: &str = "network.key";
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -46,6 +41,13 @@ pub(crate) struct Args {
     /// Members to join through, any of them.
     #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
     peers: Vec<String>,
+    /// No organiser and no tickets: whoever has federation.toml may take part, if nothing else keeps strangers out (a network
+    /// key, a list of nodes).
+    #[arg(long)]
+    open: bool,
+    /// What the others call this node [default: organiser].
+    #[arg(long, value_name = "NAME")]
+    name: Option<MemberName>,
     /// Make a pre-shared network key too, without which nobody can connect; give it to all members.
     #[arg(long)]
     network_key: bool,
@@ -56,7 +58,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     federation::refuse_preset(&args.federation, &args.dir).or_fail(ExitCode::Configuration)?;
     refuse_what_is_kept(args)?;
     fs::create_dir_all(&args.dir).map_err(|error| unwritable(&args.dir, &error))?;
-    let (spec, spec_file) = spec(args)?;
+    let (spec, spec_file, organiser) = spec(args)?;
     let config = Config {
         data: origin::rooted_source(&source(args)?),
         shard: shard(args, &spec),
@@ -65,7 +67,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         backbone: args.federation.backbone_file().map(absolute),
         network: Network {
             peers: args.peers.clone(),
-            key: args.network_key.then(|| NETWORK_KEY_FILE.into()),
+            key: args.network_key.then(|| NETWORK_KEY.into()),
+            organiser: organiser.as_ref().map(|_| organiser::FOLDER.into()),
+            open: args.open && !args.network_key,
             ..Network::default()
         },
         ..Config::default()
@@ -77,8 +81,12 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let key = state.join("key");
     files.push(Entry::of(&key));
     let identity = Identity::load_or_create(&key).or_fail(ExitCode::State)?;
+    if let Some(organiser) = &organiser {
+        admit(organiser, args, identity.node_id())?;
+        files.push(Entry::of(&args.dir.join(organiser::FOLDER)));
+    }
     if args.network_key {
-        let path = args.dir.join(NETWORK_KEY_FILE);
+        let path = args.dir.join(NETWORK_KEY);
         files.push(Entry::of(&path));
         if !path.exists() {
             NetworkKey::generate()
@@ -86,6 +94,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
                 .or_fail(ExitCode::State)?;
         }
     }
+    let needs_ticket = spec.organiser.is_some() && organiser.is_none();
     let (node_id, federation) = (identity.node_id().to_string(), spec.id().to_string());
     output::print(
         &Prepared {
@@ -93,6 +102,8 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
             federation,
             files,
             folder: args.dir.clone(),
+            organises: organiser.is_some(),
+            needs_ticket,
         },
         form,
     )
@@ -105,6 +116,7 @@ fn refuse_what_is_kept(args: &Args) -> anyhow::Result<()> {
         ("shard", args.shard.is_some()),
         ("peers", !args.peers.is_empty()),
         ("network_key", args.network_key),
+        ("open", args.open),
         ("partition_file", args.federation.partition_file.is_some()),
         ("initial", args.federation.initial.is_some()),
         ("backbone", args.federation.backbone.is_some()),
@@ -137,7 +149,7 @@ fn refuse_what_is_kept(args: &Args) -> anyhow::Result<()> {
 }
 
 /// Reads the spec that is there, or makes one.
-fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
+fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry, Option<Organiser>)> {
     let path = args.dir.join(SPEC_FILE);
     let entry = Entry::of(&path);
     if entry.existed {
@@ -150,7 +162,9 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
         };
         let spec = read_and_tell(&text).map_err(named)?;
         own_model::check(&spec).map_err(|error| named(ConfigError(error.to_string())))?;
-        return Ok((spec, entry));
+        let organiser = args.dir.join(organiser::FOLDER);
+        let organiser = organiser.exists().then(|| Organiser::open(&organiser));
+        return Ok((spec, entry, organiser.transpose().or_fail(ExitCode::State)?));
     }
     let source = source(args)?;
     let facts = data::facts(&source)?;
@@ -169,8 +183,36 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry)> {
     }
     let division = Division::make(&source, &spec, args.federation.partition_file.as_deref())?;
     spec.fingerprints.partition = Some(division.hash).filter(|hash| !hash.is_empty());
+    let organiser = (!args.open)
+        .then(|| make_organiser(&args.dir))
+        .transpose()?;
+    spec.organiser = organiser.as_ref().map(Organiser::id);
     write_if_absent(&path, || Ok(spec.to_toml()))?;
-    Ok((spec, entry))
+    Ok((spec, entry, organiser))
+}
+
+/// Makes the organiser's key, or takes the one of an earlier attempt.
+fn make_organiser(dir: &Path) -> anyhow::Result<Organiser> {
+    let folder = dir.join(organiser::FOLDER);
+    let organiser = if folder.join("key").exists() {
+        Organiser::open(&folder)
+    } else {
+        Organiser::create(&folder)
+    };
+    organiser.or_fail(ExitCode::State)
+}
+
+/// Admits the organiser's own node, unless it is a member already.
+fn admit(organiser: &Organiser, args: &Args, node: NodeId) -> anyhow::Result<()> {
+    let book = organiser.book().or_fail(ExitCode::State)?;
+    if book.certificate(&node).is_some() {
+        return Ok(());
+    }
+    let name = args.name.clone();
+    let name = name.unwrap_or_else(|| "organiser".parse().expect("letters"));
+    organiser
+        .admit(node, name, Role::Node, fednode_net::now())
+        .or_fail(ExitCode::State)
 }
 
 /// Returns the flags with a partition: whoever prepares a federation with a table of its own wants each node to have its own,
@@ -235,6 +277,8 @@ struct Prepared {
     federation: String,
     folder: PathBuf,
     files: Vec<Entry>,
+    organises: bool,
+    needs_ticket: bool,
 }
 
 /// One file.
@@ -264,12 +308,19 @@ impl Report for Prepared {
         };
         let files: String = self.files.iter().map(line).collect();
         let config = self.folder.join(NODE_FILE);
+        let (config, dir) = (config.display(), self.folder.display());
+        let others = if self.organises {
+            format!(
+                "While it runs, invite the others, one ticket each:\n  fednode invite NAME --dir {dir}\n"
+            )
+        } else if self.needs_ticket {
+            "This federation admits members by ticket: ask its organiser for one, and run `fednode join TICKET` instead.\n".to_owned()
+        } else {
+            String::new()
+        };
         format!(
-            "{files}\nnode        {}\nfederation  {}\n\nNext: edit {} (data, shard, peers), then\n  fednode start --config {}\n",
-            self.node_id,
-            self.federation,
-            config.display(),
-            config.display()
+            "{files}\nnode        {}\nfederation  {}\n\nNext: edit {config} (data, shard, peers), then\n  fednode start --config {config}\n{others}",
+            self.node_id, self.federation,
         )
     }
 }
@@ -286,6 +337,8 @@ mod tests {
             data: None,
             shard: None,
             peers: vec![],
+            open: false,
+            name: None,
             network_key: true,
         }
     }
@@ -303,7 +356,7 @@ mod tests {
             "{}",
             read(NODE_FILE)
         );
-        for secret in ["state/key", NETWORK_KEY_FILE] {
+        for secret in ["state/key", NETWORK_KEY, "organiser/key"] {
             assert_eq!(
                 fs::metadata(dir.join(secret)).unwrap().permissions().mode() & 0o777,
                 0o600,

@@ -8,6 +8,8 @@ pub(crate) mod evaluate;
 pub(crate) mod experts;
 pub(crate) mod export;
 pub(crate) mod init;
+pub(crate) mod join;
+pub(crate) mod members;
 pub(crate) mod peers;
 pub(crate) mod personalise;
 pub(crate) mod predict;

@@ -55,6 +55,16 @@ pub(crate) struct Args {
     stop_when_stdin_closes: bool,
 }
 
+impl Args {
+    /// Starts with the settings of a file.
+    pub(crate) fn of_file(file: PathBuf) -> Self {
+        Self {
+            config: Some(file),
+            ..Self::default()
+        }
+    }
+}
+
 /// Takes part until all rounds are done or somebody stops it.
 pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     let config = layers::resolve(&args.settings.layer, args.config.as_deref())?;

@@ -87,6 +87,15 @@ pub(super) fn on_equivocation(phase: &mut Phase, shared: &mut Shared, node: Node
     }
 }
 
+/// The organiser has revoked a node: it counts for nothing from now on.
+pub(super) fn on_revocation(phase: &mut Phase, shared: &mut Shared, node: NodeId) {
+    if node != shared.me && !shared.view.is_banned(node) {
+        shared.outbox.note(Note::Revoked(node));
+        let reason = "the organiser has revoked its membership".to_owned();
+        ban(phase, shared, node, reason);
+    }
+}
+
 fn ban(phase: &mut Phase, shared: &mut Shared, node: NodeId, reason: String) {
     shared.ban(phase.exchange_mut(), node, reason);
     // Another closing of the round may have been announced meanwhile, or this one stands a trial.

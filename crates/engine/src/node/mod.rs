@@ -149,6 +149,9 @@ impl Node {
             Input::Equivocated { node } => {
                 audit::on_equivocation(&mut self.phase, &mut self.shared, node);
             }
+            Input::Revoked { node } => {
+                audit::on_revocation(&mut self.phase, &mut self.shared, node);
+            }
             Input::Fetched(blob) => self.handle_arrival(blob, Arrival::Held),
             Input::FetchFailed(blob) => self.handle_arrival(blob, Arrival::Failed),
             Input::Proxies { blob, proxies } => self.handle_proxies(blob, &proxies),

@@ -6,7 +6,7 @@
 use std::sync::{Arc, PoisonError, RwLockWriteGuard};
 use std::time::Instant;
 
-use fednode_core::NodeId;
+use fednode_core::{Absence, NodeId};
 use libp2p::multiaddr::Protocol;
 use libp2p::swarm::Swarm;
 use libp2p::{Multiaddr, PeerId, ping};
@@ -19,6 +19,7 @@ use crate::config::Config;
 use crate::event::{Event, Outbox};
 use crate::handle::{PeerInfo, Shared};
 use crate::identity::{Identity, node_id, peer_id};
+use crate::membership::MemberBook;
 use crate::score::Standing;
 
 /// The common ground of the parts.
@@ -44,6 +45,12 @@ impl Base {
     pub(super) fn is_wanted(&self, node: &NodeId) -> bool {
         let allow = self.config.allow.as_ref();
         let is_allowed = allow.is_none_or(|allow| allow.contains(node));
+        // A node of which nothing is known may be a new member.
+        let is_gone = |members: &Arc<MemberBook>| {
+            let role = members.role(node, crate::clock::now());
+            matches!(role, Err(Absence::Revoked | Absence::Expired))
+        };
+        let is_allowed = is_allowed && !self.config.members.as_ref().is_some_and(is_gone);
         *node != self.own && is_allowed && !self.standing.is_banned(node)
     }
 

@@ -19,6 +19,14 @@ pub(super) enum Consequence {
     Forget,
 }
 
+/// Says in one line why a dial failed.
+pub(crate) fn reason_of(error: &DialError, has_network_key: bool) -> String {
+    match explain(error, has_network_key) {
+        Consequence::Count(_, reason) => reason,
+        Consequence::Postpone | Consequence::Forget => error.to_string(),
+    }
+}
+
 /// Turns an error of libp2p into a consequence and a reason.
 pub(super) fn explain(error: &DialError, has_network_key: bool) -> Consequence {
     match error {

@@ -1,4 +1,14 @@
-//! The hello. The side that opened a connection sends its hello, the other answers with its own, and both check.
+//! The hello. Both sides greet, then the one that opened the connection sends its hello, the other answers, and both check.
+//!
+//! ```text
+//!   dialer ── greeting: version, proof ─────────────────────────► listener
+//!          ◄─ greeting: version; proof and certificate, if the dialer's proof is good
+//!          ── hello: certificate, role, spec, clock, if the listener is a member ──►
+//!          ◄─ hello, or "you are no member" ──────────────────────
+//! ```
+//!
+//! A stranger learns the version of the protocol and nothing else: no federation, no class, no column. In a federation
+//! without an organiser there are no proofs, and everybody is told the spec.
 //!
 //! There is no message for a refusal. Each side has the hello of the other and finds the first difference itself. So both
 //! know the reason, and neither has to believe the other.
@@ -7,7 +17,10 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fednode_core::limits::CLOCK_SKEW;
-use fednode_core::{Hello, NodeId, PROTOCOL_VERSION, Refusal, Role};
+use fednode_core::{
+    Absence, Greeting, Hello, HelloReply, NodeId, PROTOCOL_VERSION, Proof, Refusal, Role,
+    SignedStatement,
+};
 use libp2p::PeerId;
 use libp2p::request_response::{Event as RpcEvent, Message, OutboundFailure};
 
@@ -45,16 +58,93 @@ enum Entrance {
 }
 
 impl Reception {
-    /// Sends this node's hello over a connection that this node opened.
-    pub(super) fn say_hello(&self, base: &mut Base, peer: &PeerId) {
-        let hello = own_hello(base);
-        base.swarm.behaviour_mut().hello.send_request(peer, hello);
+    /// Greets over a connection that this node opened.
+    pub(super) fn greet(&self, base: &mut Base, peer: &PeerId) {
+        let Some(node) = node_id(peer) else { return };
+        let greeting = Greeting {
+            protocol: PROTOCOL_VERSION,
+            proof: own_proof(base, node),
+            certificate: None,
+        };
+        let behaviour = base.swarm.behaviour_mut();
+        behaviour.greeting.send_request(peer, greeting);
+    }
+
+    pub(super) fn on_greeting(&mut self, base: &mut Base, event: RpcEvent<Greeting, Greeting>) {
+        match event {
+            RpcEvent::Message { peer, message, .. } => {
+                let Some(node) = node_id(&peer) else { return };
+                match message {
+                    Message::Request {
+                        request, channel, ..
+                    } => {
+                        let answer = self.greeted(base, node, &request);
+                        let behaviour = base.swarm.behaviour_mut();
+                        // An error says that the peer is gone, which comes as an event of its own.
+                        _ = behaviour.greeting.send_response(channel, answer);
+                    }
+                    Message::Response { response, .. } => {
+                        match self.greeted_back(base, node, response) {
+                            Ok(()) => {
+                                let own = own_hello(base);
+                                base.swarm.behaviour_mut().hello.send_request(&peer, own);
+                            }
+                            Err(refusal) => {
+                                self.refuse(base, node, refusal);
+                                base.disconnect(&node);
+                            }
+                        }
+                    }
+                }
+            }
+            RpcEvent::OutboundFailure { peer, error, .. } => self.on_failure(base, &peer, &error),
+            RpcEvent::InboundFailure { .. } | RpcEvent::ResponseSent { .. } => {}
+        }
+    }
+
+    /// Answers a greeting. Who shows no proof learns the version of the protocol and no more.
+    fn greeted(&mut self, base: &mut Base, node: NodeId, theirs: &Greeting) -> Greeting {
+        let refusal = if theirs.protocol != PROTOCOL_VERSION {
+            Some(Refusal::Protocol {
+                ours: PROTOCOL_VERSION,
+                theirs: theirs.protocol,
+            })
+        } else {
+            refusal_of_proof(base, node, theirs.proof)
+        };
+        let is_fine = refusal.is_none();
+        if let Some(refusal) = refusal {
+            self.refuse(base, node, refusal);
+        } else if let Some(peer) = base.peers.get_mut(&node) {
+            peer.has_greeted = true;
+        }
+        Greeting {
+            protocol: PROTOCOL_VERSION,
+            proof: own_proof(base, node).filter(|_| is_fine),
+            certificate: own_certificate(base).filter(|_| is_fine),
+        }
+    }
+
+    /// Checks the answer to a greeting: the other side must be a member before it is told anything.
+    fn greeted_back(&self, base: &mut Base, node: NodeId, theirs: Greeting) -> Result<(), Refusal> {
+        if theirs.protocol != PROTOCOL_VERSION {
+            return Err(Refusal::Protocol {
+                ours: PROTOCOL_VERSION,
+                theirs: theirs.protocol,
+            });
+        }
+        refusal_of_proof(base, node, theirs.proof).map_or(Ok(()), Err)?;
+        membership(base, node, theirs.certificate.as_ref()).map_err(Refusal::NoMember)?;
+        if let Some(peer) = base.peers.get_mut(&node) {
+            peer.has_greeted = true;
+        }
+        Ok(())
     }
 
     pub(super) fn on_event(
         &mut self,
         base: &mut Base,
-        event: RpcEvent<Hello, Hello>,
+        event: RpcEvent<Hello, HelloReply>,
     ) -> Vec<Finding> {
         match event {
             RpcEvent::Message { peer, message, .. } => {
@@ -65,10 +155,18 @@ impl Reception {
                     Message::Request {
                         request, channel, ..
                     } => {
-                        let own = own_hello(base);
+                        let role = entitled(base, node, &request);
+                        let answer = match role {
+                            Ok(_) => HelloReply::Hello(Box::new(own_hello(base))),
+                            Err(absence) => HelloReply::Unwelcome(absence),
+                        };
                         // An error says that the peer is gone, which comes as an event of its own.
-                        _ = base.swarm.behaviour_mut().hello.send_response(channel, own);
-                        self.on_request(base, node, request)
+                        _ = base
+                            .swarm
+                            .behaviour_mut()
+                            .hello
+                            .send_response(channel, answer);
+                        self.on_request(base, node, request, role)
                     }
                     Message::Response { response, .. } => self.on_answer(base, node, response),
                 }
@@ -81,7 +179,20 @@ impl Reception {
         }
     }
 
-    fn on_request(&mut self, base: &mut Base, node: NodeId, hello: Hello) -> Vec<Finding> {
+    fn on_request(
+        &mut self,
+        base: &mut Base,
+        node: NodeId,
+        hello: Hello,
+        role: Result<(), Absence>,
+    ) -> Vec<Finding> {
+        if let Err(absence) = role {
+            // A stranger was refused at its greeting already, with a better reason.
+            if base.peers.get(&node).is_some_and(|peer| peer.has_greeted) {
+                self.refuse(base, node, Refusal::NoMember(absence));
+            }
+            return Vec::new();
+        }
         // A refused peer is not disconnected here: it must read the answer to learn why.
         match self.check(base, node, hello) {
             Entrance::New => vec![Finding::Arrival(node)],
@@ -89,7 +200,20 @@ impl Reception {
         }
     }
 
-    fn on_answer(&mut self, base: &mut Base, node: NodeId, hello: Hello) -> Vec<Finding> {
+    fn on_answer(&mut self, base: &mut Base, node: NodeId, answer: HelloReply) -> Vec<Finding> {
+        let hello = match answer {
+            HelloReply::Hello(hello) => *hello,
+            HelloReply::Unwelcome(absence) => {
+                self.refuse(base, node, Refusal::Unwelcome(absence));
+                base.disconnect(&node);
+                return Vec::new();
+            }
+        };
+        if let Err(absence) = entitled(base, node, &hello) {
+            self.refuse(base, node, Refusal::NoMember(absence));
+            base.disconnect(&node);
+            return Vec::new();
+        }
         match self.check(base, node, hello) {
             Entrance::New => vec![Finding::Arrival(node), Finding::Answer(node)],
             Entrance::Again => vec![Finding::Answer(node)],
@@ -98,6 +222,22 @@ impl Reception {
                 base.disconnect(&node);
                 Vec::new()
             }
+        }
+    }
+
+    /// Turns peers away that are no members any more.
+    pub(super) fn turn_out(&mut self, base: &mut Base) {
+        let now = crate::clock::now();
+        let Some(book) = base.config.members.clone() else {
+            return;
+        };
+        let welcome = base.peers.welcome().map(|(node, _)| *node);
+        let gone: Vec<(NodeId, Absence)> = welcome
+            .filter_map(|node| Some((node, book.role(&node, now).err()?)))
+            .collect();
+        for (node, absence) in gone {
+            self.refuse(base, node, Refusal::NoMember(absence));
+            base.disconnect(&node);
         }
     }
 
@@ -198,6 +338,55 @@ impl Reception {
     }
 }
 
+/// Returns why the proof of a peer is not that of a member of this federation.
+fn refusal_of_proof(base: &Base, node: NodeId, proof: Option<Proof>) -> Option<Refusal> {
+    match (&base.config.members, proof) {
+        (None, None) => None,
+        (None, Some(_)) => Some(Refusal::Closed),
+        (Some(book), proof) => {
+            let expected = Proof::make(book.organiser(), node, base.own);
+            let is_good = proof.is_some_and(|proof| proof.is(expected));
+            (!is_good).then_some(Refusal::Stranger)
+        }
+    }
+}
+
+fn own_proof(base: &Base, verifier: NodeId) -> Option<Proof> {
+    let book = base.config.members.as_ref()?;
+    Some(Proof::make(book.organiser(), base.own, verifier))
+}
+
+fn own_certificate(base: &Base) -> Option<SignedStatement> {
+    base.config.members.as_ref()?.proof_of(&base.own)
+}
+
+/// Takes the certificate that a peer shows, and returns what the peer may be. Without an organiser nobody needs one.
+fn membership(
+    base: &Base,
+    node: NodeId,
+    certificate: Option<&SignedStatement>,
+) -> Result<Option<Role>, Absence> {
+    let Some(book) = &base.config.members else {
+        return Ok(None);
+    };
+    // One that was not signed by the organiser changes nothing, and the book then has none of this node.
+    if let Some(Err(error)) = certificate.map(|signed| book.take(signed)) {
+        tracing::debug!(%node, %error, "a certificate was refused");
+    }
+    book.role(&node, crate::clock::now()).map(Some)
+}
+
+/// Checks that a peer has greeted, is a member, and is what its certificate says.
+fn entitled(base: &Base, node: NodeId, hello: &Hello) -> Result<(), Absence> {
+    if base.peers.get(&node).is_none_or(|peer| !peer.has_greeted) {
+        return Err(Absence::Unknown);
+    }
+    match membership(base, node, hello.certificate.as_ref())? {
+        Some(role) if role != hello.role => Err(Absence::Role),
+        _ => Ok(()),
+    }
+}
+
 fn own_hello(base: &Base) -> Hello {
     Hello {
         protocol: PROTOCOL_VERSION,
@@ -206,6 +395,7 @@ fn own_hello(base: &Base) -> Hello {
         federation: base.config.federation,
         spec: base.config.spec.entries(),
         clock: crate::clock::now(),
+        certificate: own_certificate(base),
     }
 }
 

@@ -1,10 +1,10 @@
 //! The connected peers: their connections, how far their hello is, and what is counted for each.
 //!
 //! ```text
-//!   connected ──► waiting for hello ──good──► welcome ──last connection closed──► gone
-//!                       │     │ no hello in time
-//!                 refused     └──► closed
-//!                       └──► closed after the peer has learned why
+//!   connected ──► greeting, hello ──good──► welcome ──last connection closed──► gone
+//!                     │     │ no hello in time
+//!                  refused   └──► closed
+//!                     └──► closed after the peer has learned why
 //! ```
 //!
 //! A peer may have two connections, if both sides dialed at once. It is up while it is welcome and has at least one. This
@@ -43,6 +43,8 @@ pub(super) struct Peer {
     /// The oldest first.
     pub(super) connections: Vec<Connection>,
     pub(super) hello: Hello,
+    /// It has shown that it knows this federation, so it may be told more.
+    pub(super) has_greeted: bool,
     since: Instant,
     /// When the peer became welcome, on the wall clock.
     pub(super) up_since: Timestamp,
@@ -162,6 +164,7 @@ impl Peer {
         Self {
             connections: Vec::new(),
             hello: Hello::Waiting,
+            has_greeted: false,
             since: now,
             up_since: Timestamp(0),
             rtt: None,

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fednode_core::{Advert, BlobId, NodeId, SignedAdvert};
+use fednode_core::{Advert, BlobId, NodeId, SignedAdvert, SignedStatement};
 use libp2p::request_response::{Event as RpcEvent, Message, OutboundRequestId, ResponseChannel};
 use rand::seq::IteratorRandom;
 
@@ -27,7 +27,8 @@ use crate::event::Event;
 use crate::gate::{Candidate, Objection};
 use crate::holds::Holds;
 use crate::identity::{node_id, peer_id};
-use crate::wire::{SYNC_REPLY_BUDGET, SyncReply, SyncRequest};
+use crate::membership::MembershipError;
+use crate::wire::{MAX_STATEMENTS_AT_ONCE, SYNC_REPLY_BUDGET, SyncReply, SyncRequest};
 
 /// What a request costs its sender's budget beyond the bytes of the reply: the look-up.
 const REQUEST_COST: f64 = 16_384.0;
@@ -165,6 +166,11 @@ impl Syncing {
             follows: Bounded::first_of(adverts.follows.iter().copied()),
             wanted: Bounded::first_of(adverts.wanted()),
             holds: Bounded::first_of(holds),
+            statements: base
+                .config
+                .members
+                .as_ref()
+                .map_or(0, |book| book.reached()),
         };
         peer.sync.step = Step::Waiting(
             base.swarm
@@ -190,7 +196,7 @@ impl Syncing {
                     Message::Response {
                         request_id,
                         response,
-                    } => self.on_reply(base, adverts, node, request_id, response),
+                    } => return self.on_reply(base, adverts, node, request_id, response),
                 }
                 None
             }
@@ -225,7 +231,11 @@ impl Syncing {
         if !peer.budget.has_any(Instant::now()) {
             return;
         }
-        let reply = self.reply(peer, adverts, &request);
+        let mut reply = self.reply(peer, adverts, &request);
+        if let Some(book) = &base.config.members {
+            let statements = book.some_after(request.statements, MAX_STATEMENTS_AT_ONCE);
+            reply.statements = Bounded::first_of(statements);
+        }
         let first_contact = !peer.sync.synced;
         // An error means that the peer is gone, and that comes as an event of its own.
         _ = base
@@ -273,6 +283,7 @@ impl Syncing {
             adverts: Bounded::first_of(sent.iter().map(|signed| (**signed).clone())),
             more,
             holds: Bounded::first_of(holds),
+            statements: Bounded::first_of([]),
         }
     }
 
@@ -283,18 +294,21 @@ impl Syncing {
         node: NodeId,
         request: OutboundRequestId,
         reply: SyncReply,
-    ) {
+    ) -> Option<Finding> {
         let known = base.peers.get_mut(&node);
-        let Some(peer) = known.filter(|peer| peer.sync.awaits(request)) else {
-            return;
-        };
+        let peer = known.filter(|peer| peer.sync.awaits(request))?;
         // Only the answer proves that the peer received the names of blobs in the request.
         peer.sync.told = peer.sync.told.max(peer.sync.telling);
         peer.sync.step = Step::Checking;
         base.shared.roster.note_holds(&node, reply.holds.as_slice());
+        if let Some(reason) = take_statements(base, reply.statements) {
+            end(base, &node);
+            return Some(Finding::Fault(node, reason));
+        }
         let received = reply.adverts.into_vec();
         if received.is_empty() {
-            return self.on_range_done(base, adverts, node);
+            self.on_range_done(base, adverts, node);
+            return None;
         }
         let candidate = Candidate::Sync {
             peer: node,
@@ -305,6 +319,7 @@ impl Syncing {
         if adverts.gate.try_send(candidate).is_err() {
             end(base, &node);
         }
+        None
     }
 
     /// Takes the adverts of a reply that come back from the gate.
@@ -363,6 +378,23 @@ impl Syncing {
             base.tell(Event::Synced { node });
         }
     }
+}
+
+/// Takes statements of the organiser. Returns the fault of a peer whose statements it did not sign.
+fn take_statements(
+    base: &Base,
+    statements: Bounded<SignedStatement, MAX_STATEMENTS_AT_ONCE>,
+) -> Option<String> {
+    let book = base.config.members.as_ref()?;
+    for signed in statements.into_vec() {
+        match book.take(&signed) {
+            Ok(_) => {}
+            // The organiser's own fault: whoever passes it on is innocent.
+            Err(MembershipError::Statement(error)) => tracing::warn!(%error, "a statement"),
+            Err(error) => return Some(format!("passed on a false statement: {error}")),
+        }
+    }
+    None
 }
 
 /// Returns as many of these adverts as half a reply holds.

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fednode_core::{
-    Advert, BlobId, BlobRef, BlobStore, Body, BroadcastSet, FederationSpec, Hello,
+    Advert, BlobId, BlobRef, BlobStore, Body, BroadcastSet, FederationSpec, Greeting, Hello,
     PROTOCOL_VERSION, Partial, Role, Round, SegmentList, Sequence, SignedAdvert,
 };
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
@@ -30,7 +31,7 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// A store of blobs of one segment.
 #[derive(Default)]
-struct Small(Mutex<BTreeMap<BlobId, Vec<u8>>>);
+pub(super) struct Small(Mutex<BTreeMap<BlobId, Vec<u8>>>);
 
 impl Small {
     fn get(&self, id: &BlobId) -> io::Result<Vec<u8>> {
@@ -108,6 +109,8 @@ struct Script {
     hello: bool,
     /// Answers to sync requests, one after the other, then empty ones.
     sync_replies: Mutex<Vec<Vec<SignedAdvert>>>,
+    /// Whether the victim has answered the hello, and listens: gossip before that is ignored.
+    ready: [AtomicBool; 2],
     /// Gossiped on the control topic as soon as somebody listens.
     gossip: Mutex<Vec<SignedAdvert>>,
 }
@@ -155,6 +158,19 @@ fn follow(
 ) {
     match event {
         SwarmEvent::ConnectionEstablished { peer_id, .. } if script.hello => {
+            let greeting = Greeting {
+                protocol: PROTOCOL_VERSION,
+                proof: None,
+                certificate: None,
+            };
+            let behaviour = swarm.behaviour_mut();
+            behaviour.greeting.send_request(&peer_id, greeting);
+        }
+        SwarmEvent::Behaviour(BehaviourEvent::Greeting(request_response::Event::Message {
+            peer: peer_id,
+            message: Message::Response { .. },
+            ..
+        })) => {
             let spec = FederationSpec::default();
             let hello = Hello {
                 protocol: PROTOCOL_VERSION,
@@ -163,6 +179,7 @@ fn follow(
                 federation: spec.id(),
                 spec: spec.entries(),
                 clock: crate::clock::now(),
+                certificate: None,
             };
             swarm.behaviour_mut().hello.send_request(&peer_id, hello);
         }
@@ -180,23 +197,36 @@ fn follow(
                 adverts: Bounded::first_of(adverts),
                 more: true,
                 holds: Bounded::first_of([]),
+                statements: Bounded::first_of([]),
             };
             _ = swarm.behaviour_mut().sync.send_response(channel, reply);
         }
         SwarmEvent::Behaviour(BehaviourEvent::Gossip(libp2p::gossipsub::Event::Subscribed {
             topic,
             ..
-        })) if topic == topics.control.hash() => {
-            for signed in script.gossip.lock().unwrap().drain(..) {
-                let message = codec::encode(&signed);
-                swarm
-                    .behaviour_mut()
-                    .gossip
-                    .publish(topics.control.hash(), message)
-                    .unwrap();
-            }
-        }
+        })) if topic == topics.control.hash() => script.ready[1].store(true, Ordering::Relaxed),
+        SwarmEvent::Behaviour(BehaviourEvent::Hello(request_response::Event::Message {
+            message: Message::Response { .. },
+            ..
+        })) => script.ready[0].store(true, Ordering::Relaxed),
         _ => {}
+    }
+    gossip(swarm, script, topics);
+}
+
+fn gossip(swarm: &mut Swarm<Behaviour>, script: &Script, topics: &Topics) {
+    let is_ready = |ready: &AtomicBool| ready.load(Ordering::Relaxed);
+    if script.hello && !script.ready.iter().all(is_ready) || !is_ready(&script.ready[1]) {
+        return;
+    }
+    for signed in script.gossip.lock().unwrap().drain(..) {
+        let message = codec::encode(&signed);
+        let topic = topics.control.hash();
+        swarm
+            .behaviour_mut()
+            .gossip
+            .publish(topic, message)
+            .unwrap();
     }
 }
 

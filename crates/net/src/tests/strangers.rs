@@ -1,0 +1,136 @@
+//! What a stranger learns: a bare swarm that knows an address and says whatever it likes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::membership::{Certificate, Ruling};
+use fednode_core::{
+    Absence, BroadcastSet, FederationSpec, Greeting, Hello, HelloReply, PROTOCOL_VERSION, Proof,
+    Role,
+};
+use futures::StreamExt;
+use libp2p::request_response::{Event as RpcEvent, Message};
+use libp2p::swarm::{self, Swarm, SwarmEvent};
+use prometheus_client::registry::Registry;
+use tokio::time::timeout;
+
+use crate::behaviour::{self, Behaviour, BehaviourEvent, Topics};
+use crate::tests::hostile::Small;
+use crate::traffic::Traffic;
+use crate::{Config, Identity, MemberBook, Network, start, transport};
+
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A member of a closed federation, and its organiser.
+async fn closed() -> (Network, Identity, FederationSpec) {
+    let (organiser, ann) = (Identity::generate(), Identity::generate());
+    let spec = FederationSpec {
+        name: "a secret ward".into(),
+        organiser: Some(organiser.node_id()),
+        ..FederationSpec::default()
+    };
+    let book = MemberBook::new(organiser.node_id());
+    let now = crate::clock::now();
+    let certificate = Certificate {
+        node: ann.node_id(),
+        name: "ann".parse().unwrap(),
+        role: Role::Node,
+        not_after: now + Duration::from_secs(60),
+    };
+    book.say(&organiser, now, Ruling::Admit(certificate))
+        .unwrap();
+    let mut config = Config::new(spec.clone().into(), Role::Node);
+    config.listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
+    config.members = Some(Arc::new(book));
+    let network = start(config, ann, Arc::<Small>::default()).await.unwrap();
+    (network, organiser, spec)
+}
+
+/// Greets and says hello whatever the answer, and returns both answers.
+async fn intrude(
+    victim: &Network,
+    spec: &FederationSpec,
+    proof: impl Fn(&Identity) -> Option<Proof>,
+) -> (Greeting, HelloReply) {
+    let eve = Identity::generate();
+    let config = Config::new(spec.clone().into(), Role::Node);
+    let topics = Topics::of(config.federation);
+    let mut registry = Registry::default();
+    let gossip = behaviour::gossip(&topics, BroadcastSet::of(spec), &mut registry).unwrap();
+    let transport = transport::build(&eve, None, &mut registry).unwrap();
+    let behaviour = Behaviour::new(&config, &eve, gossip, &Arc::new(Traffic::default())).unwrap();
+    let own = crate::identity::peer_id(&eve.node_id());
+    let config = swarm::Config::with_tokio_executor();
+    let mut swarm = Swarm::new(transport, behaviour, own, config);
+    swarm.dial(victim.handle.listeners().remove(0)).unwrap();
+    let mut answers = (None, None);
+    let both = async {
+        loop {
+            match swarm.select_next_some().await {
+                SwarmEvent::ConnectionEstablished { peer_id, .. } => {
+                    let greeting = Greeting {
+                        protocol: PROTOCOL_VERSION,
+                        proof: proof(&eve),
+                        certificate: None,
+                    };
+                    let hello = Hello {
+                        protocol: PROTOCOL_VERSION,
+                        software: "curious".into(),
+                        role: Role::Node,
+                        federation: spec.id(),
+                        spec: spec.entries(),
+                        clock: crate::clock::now(),
+                        certificate: None,
+                    };
+                    let behaviour = swarm.behaviour_mut();
+                    behaviour.greeting.send_request(&peer_id, greeting);
+                    behaviour.hello.send_request(&peer_id, hello);
+                }
+                SwarmEvent::Behaviour(BehaviourEvent::Greeting(RpcEvent::Message {
+                    message: Message::Response { response, .. },
+                    ..
+                })) => answers.0 = Some(response),
+                SwarmEvent::Behaviour(BehaviourEvent::Hello(RpcEvent::Message {
+                    message: Message::Response { response, .. },
+                    ..
+                })) => answers.1 = Some(response),
+                _ => {}
+            }
+            if let (Some(greeting), Some(reply)) = (&answers.0, &answers.1) {
+                return (greeting.clone(), reply.clone());
+            }
+        }
+    };
+    timeout(PATIENCE, both).await.expect("two answers")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stranger_learns_the_version_and_nothing_else() {
+    let (victim, ..) = closed().await;
+    // One who does not know the organiser, and one who guesses.
+    let guess = Proof::make(
+        Identity::generate().node_id(),
+        victim.handle.node_id(),
+        victim.handle.node_id(),
+    );
+    for proof in [None, Some(guess)] {
+        let (greeting, reply) = intrude(&victim, &FederationSpec::default(), |_| proof).await;
+        assert_eq!((greeting.proof, greeting.certificate), (None, None));
+        assert_eq!(reply, HelloReply::Unwelcome(Absence::Unknown));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_the_spec_and_no_certificate_is_told_only_that() {
+    let (victim, organiser, spec) = closed().await;
+    let of = |eve: &Identity| {
+        let (organiser, victim) = (organiser.node_id(), victim.handle.node_id());
+        Some(Proof::make(organiser, eve.node_id(), victim))
+    };
+    let (greeting, reply) = intrude(&victim, &spec, of).await;
+    assert!(
+        greeting.certificate.is_some(),
+        "Ann is a member and shows it"
+    );
+    assert_eq!(reply, HelloReply::Unwelcome(Absence::Unknown));
+}

@@ -1,0 +1,222 @@
+//! Who may take part, for a running member: its book of members, the file that keeps it, and the organiser's folder.
+//!
+//! ```text
+//!   state/members ───┐ read once                        ┌──► state/members (at every change)
+//!   organiser/ ──────┴──────► MemberBook ◄── network ───┼──► names, for every line that people read
+//!        └── looked at every other second ──┘           └──► fednode-net: who is let in
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use fednode_core::{Absence, NodeId, Role, Timestamp, names};
+use fednode_net::{Admitted, JoinAsk, JoinRefusal, MemberBook, Registrar};
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::base::on_worker;
+use crate::config::MemberConfig;
+use crate::error::RunError;
+use crate::organiser::{MEMBERS_FILE, Organiser, OrganiserError};
+
+/// How often the organiser's folder is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// The membership of a running member.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    pub(crate) book: Arc<MemberBook>,
+    /// Where the statements are kept.
+    file: PathBuf,
+    /// The organiser's folder, on the process that was given it.
+    organiser: Option<Arc<Organiser>>,
+}
+
+/// Opens the membership of a member; `None` in a federation without an organiser. Blocks.
+///
+/// # Errors
+/// Fails if this node is no member, or if what is kept cannot be read.
+pub(crate) fn open(
+    config: &MemberConfig,
+    me: NodeId,
+    role: Role,
+    now: Timestamp,
+) -> Result<Option<Membership>, RunError> {
+    let Some(id) = config.spec.organiser else {
+        if config.organiser.is_some() {
+            return Err(RunError::Configuration(
+                "`organiser` is set, and the spec names no organiser: `fednode init` makes both"
+                    .into(),
+            ));
+        }
+        return Ok(None);
+    };
+    let unusable = |error: OrganiserError| RunError::StateContent(error.to_string());
+    let file = config.state.join(MEMBERS_FILE);
+    let book =
+        MemberBook::load(&file, id).map_err(|error| RunError::StateContent(error.to_string()))?;
+    let organiser = match &config.organiser {
+        None => None,
+        Some(folder) => Some(organiser(folder, id)?),
+    };
+    if let Some(organiser) = &organiser {
+        copy(organiser, &book).map_err(unusable)?;
+        if book.role(&me, now) == Err(Absence::Unknown) {
+            let name = config.name.clone().unwrap_or_else(|| default_name(role));
+            organiser.admit(me, name, role, now).map_err(unusable)?;
+            copy(organiser, &book).map_err(unusable)?;
+        }
+    }
+    call_by_name(&book);
+    match book.role(&me, now) {
+        Ok(certified) if certified == role => {}
+        Ok(_) => return Err(RunError::Membership(Absence::Role)),
+        Err(absence) => return Err(RunError::Membership(absence)),
+    }
+    book.save(&file)
+        .map_err(|error| RunError::StateContent(error.to_string()))?;
+    Ok(Some(Membership {
+        book: Arc::new(book),
+        file,
+        organiser: organiser.map(Arc::new),
+    }))
+}
+
+/// Reads what the organiser has said from a state folder, for people who look at it; nothing if there is nothing. Calls
+/// members by their names from then on.
+pub fn look(state: &Path) -> Option<MemberBook> {
+    let book = MemberBook::load_any(&state.join(MEMBERS_FILE)).ok()??;
+    call_by_name(&book);
+    Some(book)
+}
+
+fn default_name(role: Role) -> fednode_core::MemberName {
+    let name = match role {
+        Role::Node => "organiser",
+        Role::Aggregator => "fedboot",
+    };
+    name.parse().expect("letters")
+}
+
+fn organiser(folder: &Path, id: NodeId) -> Result<Organiser, RunError> {
+    let organiser =
+        Organiser::open(folder).map_err(|error| RunError::StateContent(error.to_string()))?;
+    if organiser.id() != id {
+        return Err(RunError::Configuration(format!(
+            "the key in `{}` is not that of the organiser whom the spec names: use the folder that `fednode init` made with this federation.toml",
+            folder.display()
+        )));
+    }
+    Ok(organiser)
+}
+
+/// Takes what is new in the organiser's folder.
+fn copy(organiser: &Organiser, book: &MemberBook) -> Result<(), OrganiserError> {
+    for signed in organiser.book()?.after(0) {
+        book.take(&signed)?;
+    }
+    Ok(())
+}
+
+fn call_by_name(book: &MemberBook) {
+    for (certificate, _) in book.all(Timestamp(0)) {
+        names::call(certificate.node, certificate.name);
+    }
+}
+
+impl Membership {
+    /// Returns what answers tickets, where the organiser's folder is.
+    pub(crate) fn registrar(&self, spec: String) -> Option<Arc<dyn Registrar>> {
+        let organiser = Arc::clone(self.organiser.as_ref()?);
+        Some(Arc::new(Desk {
+            organiser,
+            book: Arc::clone(&self.book),
+            spec,
+        }))
+    }
+
+    /// Keeps the file in the state folder like the book, and the book like the organiser's folder, until dropped.
+    pub(crate) fn keep(self) -> AbortOnDropHandle<()> {
+        let Self {
+            book,
+            file,
+            organiser,
+        } = self;
+        let mut changes = book.watch();
+        AbortOnDropHandle::new(tokio::spawn(async move {
+            let mut seen = None;
+            loop {
+                let changed = tokio::time::timeout(LOOK_EVERY, changes.changed()).await;
+                if let Some(organiser) = &organiser {
+                    look_at(organiser, &book, &mut seen).await;
+                }
+                if matches!(changed, Ok(Ok(()))) {
+                    call_by_name(&book);
+                    save(&book, &file).await;
+                }
+            }
+        }))
+    }
+}
+
+async fn look_at(
+    organiser: &Arc<Organiser>,
+    book: &Arc<MemberBook>,
+    seen: &mut Option<SystemTime>,
+) {
+    let (organiser, book, before) = (Arc::clone(organiser), Arc::clone(book), *seen);
+    let looked = on_worker(move || {
+        let changed = std::fs::metadata(organiser.members_file()).and_then(|file| file.modified());
+        let changed = changed.ok();
+        if changed.is_some() && changed != before {
+            copy(&organiser, &book).map_err(|error| RunError::StateContent(error.to_string()))?;
+        }
+        Ok(changed)
+    });
+    match looked.await {
+        Ok(changed) => *seen = changed,
+        Err(error) => tracing::warn!(%error, "the organiser's folder cannot be read"),
+    }
+}
+
+async fn save(book: &Arc<MemberBook>, file: &Path) {
+    let (book, file) = (Arc::clone(book), file.to_owned());
+    let saved = on_worker(move || {
+        book.save(&file)
+            .map_err(|error| RunError::StateContent(error.to_string()))
+    });
+    if let Err(error) = saved.await {
+        // What others know can be had again.
+        tracing::warn!(%error, "the list of members was not kept");
+    }
+}
+
+/// Answers tickets from the organiser's folder.
+#[derive(Debug)]
+struct Desk {
+    organiser: Arc<Organiser>,
+    book: Arc<MemberBook>,
+    spec: String,
+}
+
+impl Registrar for Desk {
+    fn admit(
+        &self,
+        ask: &JoinAsk,
+        joiner: NodeId,
+        responder: NodeId,
+    ) -> Result<Admitted, JoinRefusal> {
+        let now = fednode_net::now();
+        let statements = self.organiser.answer(ask, joiner, responder, now)?;
+        // At once and not at the next look: the new member says hello in a moment.
+        for signed in &statements {
+            if let Err(error) = self.book.take(signed) {
+                tracing::error!(%error, "the organiser's own statement");
+            }
+        }
+        Ok(Admitted {
+            spec: self.spec.clone(),
+            statements,
+        })
+    }
+}

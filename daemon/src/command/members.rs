@@ -1,0 +1,331 @@
+//! `fednode invite`, `members` and `revoke`: what an organiser does, from its folder.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fednode_core::{FederationSpec, MemberName, NodeId, Role, Timestamp};
+use fednode_net::{Identity, Multiaddr, NetworkKey, Ticket, is_loopback};
+use fednode_runtime::control::Client;
+use fednode_runtime::exit::ExitCode;
+use fednode_runtime::membership;
+use fednode_runtime::organiser::{self, Organiser, OrganiserError, Row};
+use serde::Serialize;
+
+use crate::command::start;
+use fednode_cli::config::Config;
+use fednode_cli::failure::{OrFail, fail};
+use fednode_cli::files::{NODE, SPEC};
+use fednode_cli::layers;
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::table::{render, text};
+
+/// Addresses that a ticket names at most: more make it long, and one that works is enough.
+const MAX_ADDRESSES: usize = 6;
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// What a node may be.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum RoleArg {
+    /// Trains.
+    Node,
+    /// Introduces and averages: for `fedboot join`.
+    Aggregator,
+}
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct InviteArgs {
+    /// What everybody will call the new member: letters, digits, `-`, `_` and `.`.
+    name: MemberName,
+    /// What it may be.
+    #[arg(long, value_enum, default_value = "node")]
+    role: RoleArg,
+    /// Days until the ticket expires (1 to 365).
+    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=365))]
+    days: u32,
+    /// Addresses of the process that has the organiser's folder, each with `/p2p/` and its node id [default: those of the
+    /// node that runs from this folder].
+    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
+    at: Vec<Multiaddr>,
+    #[command(flatten)]
+    folder: FolderArgs,
+}
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct MembersArgs {
+    #[command(flatten)]
+    folder: FolderArgs,
+    /// The state folder of any member, to list what it has heard of the others.
+    #[arg(long, value_name = "DIR", conflicts_with = "dir")]
+    state: Option<PathBuf>,
+}
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct RevokeArgs {
+    /// The member's name or node id, or the name of somebody who has not used the ticket yet.
+    who: String,
+    #[command(flatten)]
+    folder: FolderArgs,
+}
+
+/// Where the federation was prepared.
+#[derive(Debug, clap::Args)]
+struct FolderArgs {
+    /// The folder in which `fednode init` prepared the federation.
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    dir: PathBuf,
+}
+
+/// Makes a ticket.
+pub(crate) fn invite(args: &InviteArgs, form: Form) -> anyhow::Result<()> {
+    let dir = &args.folder.dir;
+    let organiser = open(dir)?;
+    let spec = spec(dir)?;
+    if spec.organiser != Some(organiser.id()) {
+        let text = format!(
+            "`{}` names another organiser than the key beside it: bring together what `fednode init` made",
+            dir.join(SPEC).display()
+        );
+        return Err(fail(ExitCode::Configuration, text));
+    }
+    let config = config(dir)?;
+    let addresses = if args.at.is_empty() {
+        own_addresses(&config)?
+    } else {
+        args.at.clone()
+    };
+    if let Some(nameless) = addresses.iter().find(|address| !has_node(address)) {
+        let text =
+            format!("`{nameless}` does not say whose address it is: `/p2p/NODE_ID` must follow");
+        return Err(fail(ExitCode::Usage, text));
+    }
+    let network_key = config.network.key.as_deref().map(NetworkKey::load);
+    let network_key = network_key.transpose().or_fail(ExitCode::Network)?;
+    let (now, life) = (fednode_net::now(), DAY * args.days);
+    let role = match args.role {
+        RoleArg::Node => Role::Node,
+        RoleArg::Aggregator => Role::Aggregator,
+    };
+    let secret = organiser
+        .invite(args.name.clone(), role, life, now)
+        .map_err(failure)?;
+    let ticket = Ticket {
+        addresses,
+        federation: spec.id(),
+        organiser: organiser.id(),
+        secret,
+        not_after: now + life,
+        network_key,
+    };
+    output::print(
+        &Invited {
+            name: args.name.to_string(),
+            ticket: ticket.to_string(),
+            days: args.days,
+            program: match role {
+                Role::Node => "fednode",
+                Role::Aggregator => "fedboot",
+            },
+        },
+        form,
+    )
+}
+
+/// Lists the members.
+pub(crate) fn list(args: &MembersArgs, form: Form) -> anyhow::Result<()> {
+    let now = fednode_net::now();
+    let rows = match &args.state {
+        None => open(&args.folder.dir)?.list(now).map_err(failure)?,
+        Some(state) => {
+            let book = membership::look(state).ok_or_else(|| {
+                let text = format!(
+                    "`{}` knows no members: it is of a federation without an organiser, or no state folder",
+                    state.display()
+                );
+                fail(ExitCode::State, text)
+            })?;
+            organiser::rows(&book, now)
+        }
+    };
+    output::print(&Members { now, members: rows }, form)
+}
+
+/// Shuts a member out.
+pub(crate) fn revoke(args: &RevokeArgs, form: Form) -> anyhow::Result<()> {
+    let organiser = open(&args.folder.dir)?;
+    let revoked = organiser
+        .revoke(&args.who, fednode_net::now())
+        .map_err(failure)?;
+    output::print(
+        &Revoked {
+            revoked: args.who.clone(),
+            node: revoked,
+        },
+        form,
+    )
+}
+
+fn open(dir: &Path) -> anyhow::Result<Organiser> {
+    let folder = dir.join(organiser::FOLDER);
+    if !folder.exists() {
+        let text = format!(
+            "there is no `{}`: this is done where `fednode init` prepared the federation (--dir)",
+            folder.display()
+        );
+        return Err(fail(ExitCode::State, text));
+    }
+    Organiser::open(&folder).map_err(failure)
+}
+
+fn failure(error: OrganiserError) -> anyhow::Error {
+    let code = match error {
+        OrganiserError::NameTaken(_) | OrganiserError::Nobody(_) => ExitCode::Usage,
+        _ => ExitCode::State,
+    };
+    fail(code, error.to_string())
+}
+
+fn spec(dir: &Path) -> anyhow::Result<FederationSpec> {
+    start::read_spec(&Config {
+        spec: dir.join(SPEC),
+        ..Config::default()
+    })
+}
+
+fn config(dir: &Path) -> anyhow::Result<Config> {
+    let file = dir.join(NODE);
+    if !file.exists() {
+        return Ok(Config::default());
+    }
+    layers::resolve(&toml::Table::new(), Some(&file))
+}
+
+/// Returns where the node of this folder can be reached from elsewhere, as it says itself while it runs.
+fn own_addresses(config: &Config) -> anyhow::Result<Vec<Multiaddr>> {
+    let unknown = |why: &str| {
+        let text = format!(
+            "{why}, so nobody knows where the new member should ask: start it with `fednode start`, or name the addresses of \
+             the process that has the organiser's folder (--at)"
+        );
+        fail(ExitCode::Usage, text)
+    };
+    let client =
+        Client::of(config.state()).map_err(|_| unknown("the node of this folder does not run"))?;
+    let status = client.status().or_fail(ExitCode::State)?;
+    let key = Identity::load(&config.state().join("key")).or_fail(ExitCode::State)?;
+    let named = format!("/p2p/{}", key.node_id());
+    let external = config.network.external.iter().map(|address| {
+        let is_named = address.contains("/p2p/");
+        if is_named {
+            address.clone()
+        } else {
+            format!("{address}{named}")
+        }
+    });
+    let addresses = external.chain(status.listeners);
+    let mut addresses: Vec<Multiaddr> = addresses.filter_map(|text| text.parse().ok()).collect();
+    // Those of this machine only help a member on this machine.
+    if addresses.iter().any(|address| !is_loopback(address)) {
+        addresses.retain(|address| !is_loopback(address));
+    }
+    addresses.truncate(MAX_ADDRESSES);
+    if addresses.is_empty() {
+        return Err(unknown("the node of this folder listens nowhere"));
+    }
+    Ok(addresses)
+}
+
+fn has_node(address: &Multiaddr) -> bool {
+    address.to_string().contains("/p2p/")
+}
+
+/// A ticket.
+#[derive(Debug, Serialize)]
+struct Invited {
+    name: String,
+    ticket: String,
+    days: u32,
+    program: &'static str,
+}
+
+impl Report for Invited {
+    fn human(&self) -> String {
+        let Self {
+            name,
+            ticket,
+            days,
+            program,
+        } = self;
+        let data = if *program == "fednode" {
+            " --data SOURCE"
+        } else {
+            ""
+        };
+        format!(
+            "{ticket}\n\nSend this line to {name} by a way that nobody else reads. It is good for one node and {days} days:\n  \
+             {program} join TICKET{data}\n"
+        )
+    }
+}
+
+/// Who belongs to the federation.
+#[derive(Debug, Serialize)]
+struct Members {
+    #[serde(skip)]
+    now: Timestamp,
+    members: Vec<Row>,
+}
+
+impl Report for Members {
+    fn human(&self) -> String {
+        let columns = [
+            text("name"),
+            text("role"),
+            text("standing"),
+            text("for another"),
+            text("node"),
+        ];
+        let row = |row: &Row| {
+            let left = row.until.since(self.now).as_secs() / DAY.as_secs();
+            let is_open = matches!(row.standing, "member" | "invited");
+            vec![
+                row.name.to_string(),
+                match row.role {
+                    Role::Node => "node".to_owned(),
+                    Role::Aggregator => "aggregator".to_owned(),
+                },
+                row.standing.to_owned(),
+                if is_open {
+                    format!("{left} days")
+                } else {
+                    "-".to_owned()
+                },
+                row.node
+                    .as_ref()
+                    .map_or_else(|| "-".to_owned(), NodeId::to_string),
+            ]
+        };
+        render(&columns, &self.members.iter().map(row).collect::<Vec<_>>())
+    }
+}
+
+/// Who is shut out.
+#[derive(Debug, Serialize)]
+struct Revoked {
+    revoked: String,
+    node: Option<NodeId>,
+}
+
+impl Report for Revoked {
+    fn human(&self) -> String {
+        match &self.node {
+            Some(node) => format!(
+                "{} ({node}) is no member any more; the others hear of it within seconds\n",
+                self.revoked
+            ),
+            None => format!("the ticket of {} is withdrawn\n", self.revoked),
+        }
+    }
+}
