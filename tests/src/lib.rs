@@ -241,7 +241,7 @@ impl Federation {
         let is_named = arguments.contains(&paper[0]);
         let algorithm = if is_named { &[][..] } else { &paper };
         command
-            .args(["init", "--json", "--data", "digits"])
+            .args(["init", "--json", "--open", "--data", "digits"])
             .arg(folder.path());
         command
             .args([
@@ -318,8 +318,15 @@ impl Federation {
         self.spawn(command, state, &format!("node-{shard}"))
     }
 
-    fn spawn(&self, mut command: Command, state: PathBuf, name: &str) -> Process {
-        let log = self.path().join(format!("{name}.log"));
+    fn spawn(&self, command: Command, state: PathBuf, name: &str) -> Process {
+        Process::spawn(command, self.path(), state, name)
+    }
+}
+
+impl Process {
+    /// Starts a command in a folder, which also takes its log.
+    pub fn spawn(mut command: Command, folder: &Path, state: PathBuf, name: &str) -> Self {
+        let log = folder.join(format!("{name}.log"));
         // A process that is started again goes on writing where the first one stopped.
         let file = fs::OpenOptions::new()
             .create(true)
@@ -327,13 +334,13 @@ impl Federation {
             .open(&log)
             .unwrap();
         let child = command
-            .current_dir(self.path())
+            .current_dir(folder)
             .stdin(Stdio::null())
             .stdout(file.try_clone().unwrap())
             .stderr(file)
             .spawn()
             .unwrap();
-        Process { child, state, log }
+        Self { child, state, log }
     }
 }
 

@@ -128,10 +128,13 @@ impl NodeId {
 
     /// Returns what people call the node, else the last eight characters: all ids begin alike.
     pub fn short(&self) -> String {
-        crate::names::of(self).unwrap_or_else(|| {
-            let full = self.to_string();
-            full[full.len() - 8..].to_owned()
-        })
+        crate::names::of(self).unwrap_or_else(|| self.letters())
+    }
+
+    /// Returns the last eight characters, whatever people call the node: for texts that must be the same in a replay.
+    pub fn letters(&self) -> String {
+        let full = self.to_string();
+        full[full.len() - 8..].to_owned()
     }
 }
 

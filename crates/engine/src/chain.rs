@@ -153,7 +153,7 @@ impl Judge<'_> {
                 continue;
             };
             let Some(local) = counted_so(member, advert, global) else {
-                let node = member.node.short();
+                let node = member.node.letters();
                 return Confirmation::False(format!(
                     "it counts {node} otherwise than that node signed"
                 ));

@@ -18,6 +18,7 @@ use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::files::{NETWORK_KEY, NODE, SPEC};
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Report};
+use fednode_cli::shard::Shard;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -29,6 +30,9 @@ pub(crate) struct Args {
     dir: PathBuf,
     #[arg(long, help = data::help(), value_name = "SOURCE")]
     data: Option<String>,
+    /// Which part of the data is this member's, where one data set is divided among all.
+    #[arg(long, value_name = "I/N")]
+    shard: Option<Shard>,
     /// Addresses to listen on [default: every interface, any port].
     #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
     listen: Vec<String>,
@@ -100,6 +104,7 @@ fn config(args: &Args, ticket: &Ticket, source: Option<fednode_data::DataSource>
             || plain.data.clone(),
             |source| origin::rooted_source(&source),
         ),
+        shard: args.shard,
         device: args.device.clone().unwrap_or_else(|| plain.device.clone()),
         network: Network {
             listen,

@@ -1,6 +1,6 @@
 //! `fednode peers`: whom a running node is connected to.
 
-use fednode_core::Role;
+use fednode_core::{Role, names};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::status::Peer;
 use serde::Serialize;
@@ -33,6 +33,7 @@ impl Report for Answer {
                 .into();
         }
         let columns = [
+            text("name"),
             text("peer"),
             text("role"),
             number("connected"),
@@ -50,6 +51,7 @@ fn row(peer: &Peer) -> Vec<String> {
         Role::Aggregator => "aggregator",
     };
     vec![
+        names::of(&peer.node_id).unwrap_or_else(|| "-".into()),
         peer.node_id.to_string(),
         role.to_owned(),
         duration(peer.connected_seconds),

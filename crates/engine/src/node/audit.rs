@@ -103,7 +103,7 @@ fn ban(phase: &mut Phase, shared: &mut Shared, node: NodeId, reason: String) {
 }
 
 fn strike_false_accuser(shared: &mut Shared, accuser: NodeId, accused: NodeId) {
-    let reason = format!("accused {} falsely", accused.short());
+    let reason = format!("accused {} falsely", accused.letters());
     shared.outbox.strike(accuser, reason);
 }
 

@@ -1,0 +1,186 @@
+//! A closed federation of real processes: invited by a ticket, called by its name, revoked.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+
+use fednode_e2e::{Process, assert_fails, fedboot, fednode, json_of, run};
+
+const LISTEN: &str = "/ip4/127.0.0.1/tcp/0";
+
+fn organise(folder: &Path, rounds: &str) {
+    let mut init = fednode();
+    init.args(["init", "--json", "--name", "ward-a", "--nodes", "2"])
+        .args(["--rounds", rounds, "--data", "digits"])
+        .args(["--algorithm", "fedavg"])
+        .arg(folder.join("a"));
+    json_of(&run(init));
+}
+
+fn start_organiser(folder: &Path) -> Process {
+    let mut start = fednode();
+    start
+        .args(["start", "--listen", LISTEN, "--device", "cpu", "--config"])
+        .arg(folder.join("a/node.toml"));
+    let node = Process::spawn(start, folder, folder.join("a/state"), "a");
+    node.wait_for("it to listen", |status| status["listeners"][0].is_string());
+    node
+}
+
+fn of_organiser(folder: &Path, words: &[&str]) -> Command {
+    let mut command = fednode();
+    command.args(words).arg("--dir").arg(folder.join("a"));
+    command
+}
+
+fn ticket(folder: &Path, words: &[&str]) -> String {
+    let invited = json_of(&run(of_organiser(folder, words)));
+    invited["ticket"].as_str().unwrap().to_owned()
+}
+
+fn join(folder: &Path, ticket: &str, dir: &str) -> Command {
+    let mut join = fednode();
+    join.args(["join", ticket, "--data", "digits", "--shard", "2/2"])
+        .args(["--listen", LISTEN, "--device", "cpu", "--dir"])
+        .arg(folder.join(dir));
+    join
+}
+
+#[test]
+fn one_line_of_text_makes_a_member_that_all_call_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    organise(folder, "2");
+    let early = run(of_organiser(folder, &["invite", "ward-b"]));
+    assert_fails(&early, 2, &["does not run", "--at"]);
+    let a = start_organiser(folder);
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let twice = run(of_organiser(folder, &["invite", "ward-b"]));
+    assert_fails(&twice, 2, &["`ward-b` is the name of"]);
+
+    let b = Process::spawn(
+        join(folder, &line, "b"),
+        folder,
+        folder.join("b/state"),
+        "b",
+    );
+    for node in [&a, &b] {
+        node.wait_for("the last round", |status| status["finished"] == true);
+    }
+    let log = b.log();
+    assert!(log.contains("as ward-b"), "{log}");
+    assert!(
+        log.contains("closed by ward-"),
+        "rounds name members: {log}"
+    );
+    let mut peers = fednode();
+    peers.args(["peers", "--state"]).arg(&b.state);
+    let peers = String::from_utf8(run(peers).stdout).unwrap();
+    assert!(peers.contains("ward-a"), "{peers}");
+
+    let members = json_of(&run(of_organiser(folder, &["members", "--json"])));
+    let rows: Vec<(&str, &str)> = members["members"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|row| {
+            (
+                row["name"].as_str().unwrap(),
+                row["standing"].as_str().unwrap(),
+            )
+        })
+        .collect();
+    assert!(rows.contains(&("ward-a", "member")) && rows.contains(&("ward-b", "member")));
+
+    // The ticket is used, and another folder is another node.
+    let again = run(join(folder, &line, "c"));
+    assert_fails(&again, 6, &["used already"]);
+    // The spec alone lets nobody in.
+    let mut copied = fednode();
+    copied
+        .args([
+            "start", "--listen", LISTEN, "--device", "cpu", "--data", "digits",
+        ])
+        .args(["--shard", "2/2", "--state"])
+        .arg(folder.join("d"))
+        .arg("--spec")
+        .arg(folder.join("b/federation.toml"));
+    assert_fails(
+        &run(copied),
+        6,
+        &["has no certificate", "fednode join TICKET"],
+    );
+}
+
+#[test]
+fn a_revoked_member_ends_and_is_not_let_in_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    organise(folder, "500");
+    let a = start_organiser(folder);
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let mut b = Process::spawn(
+        join(folder, &line, "b"),
+        folder,
+        folder.join("b/state"),
+        "b",
+    );
+    b.wait_for("a round", |status| status["round"].as_u64() > Some(1));
+    json_of(&run(of_organiser(folder, &["revoke", "ward-b", "--json"])));
+    assert_eq!(b.wait().code(), Some(6), "{}", b.log());
+    a.wait_for("word of it", |status| {
+        status["notes"].to_string().contains("revoked node ward-b")
+    });
+    let mut again = fednode();
+    again
+        .args(["start", "--device", "cpu", "--listen", LISTEN, "--config"])
+        .arg(folder.join("b/node.toml"));
+    assert_fails(&run(again), 6, &["revoked"]);
+}
+
+#[test]
+fn the_aggregator_joins_by_a_ticket_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    organise(folder, "500");
+    let a = start_organiser(folder);
+    let line = ticket(folder, &["invite", "hub", "--role", "aggregator", "--json"]);
+    let wrong = run(join(folder, &line, "b"));
+    assert_fails(&wrong, 3, &["`fedboot join TICKET`"]);
+    let line = ticket(
+        folder,
+        &["invite", "hub-2", "--role", "aggregator", "--json"],
+    );
+    let mut join = fedboot();
+    join.args(["join", &line, "--json", "--dir"])
+        .arg(folder.join("hub"));
+    let joined = json_of(&run(join));
+    assert_eq!(joined["joined"], "hub-2");
+    let mut start = fedboot();
+    start
+        .args(["start", "--listen", LISTEN, "--config"])
+        .arg(folder.join("hub/fedboot.toml"));
+    let state = folder.join("hub/fedboot-state");
+    let _hub = Process::spawn(start, folder, state, "hub");
+    a.wait_for("the aggregator", |status| {
+        status["peers"].as_u64() == Some(1)
+    });
+}
+
+#[test]
+fn an_open_port_needs_a_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut init = fednode();
+    init.args(["init", "--open", "--json", "--data", "digits"])
+        .arg(folder.path());
+    json_of(&run(init));
+    let mut start = fednode();
+    start
+        .args(["start", "--listen", "/ip4/0.0.0.0/tcp/0", "--device", "cpu"])
+        .args([
+            "--data", "digits", "--shard", "1/5", "--state", "s", "--spec",
+        ])
+        .arg(folder.path().join("federation.toml"))
+        .current_dir(folder.path());
+    assert_fails(&run(start), 3, &["would let in anybody", "--open"]);
+}
