@@ -8,6 +8,7 @@ use fednode_core::{FederationId, FederationSpec, NodeId, Role, Sequence, SignedA
 use libp2p::Multiaddr;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::WallClock;
 use crate::network_key::NetworkKey;
 
 /// Most peers a node keeps by default.
@@ -84,6 +85,8 @@ pub struct Config {
     pub max_peers: usize,
     /// How often to compare what was heard with one random peer.
     pub sync_every: Duration,
+    /// The clock that adverts are stamped by.
+    pub clock: WallClock,
 }
 
 impl Config {
@@ -107,6 +110,7 @@ impl Config {
             heard: Vec::new(),
             max_peers: DEFAULT_MAX_PEERS,
             sync_every: DEFAULT_SYNC_EVERY,
+            clock: WallClock::default(),
         }
     }
 }

@@ -79,8 +79,10 @@ pub(crate) enum Objection {
     Verify(#[from] VerifyError),
     #[error("its author {0} is not on the allow-list")]
     NotAllowed(NodeId),
+    #[error("{0}: {1}")]
+    Stamped(NodeId, AdvertError),
     #[error(transparent)]
-    Check(#[from] AdvertError),
+    Check(AdvertError),
 }
 
 impl Objection {
@@ -90,7 +92,7 @@ impl Objection {
             Self::Codec(_) | Self::Verify(_) => false,
             // Allow-lists may differ between nodes, so an honest peer may have let the author in.
             Self::NotAllowed(_) => true,
-            Self::Check(error) => error.is_innocent(),
+            Self::Stamped(_, error) | Self::Check(error) => error.is_innocent(),
         }
     }
 }
@@ -117,8 +119,12 @@ impl Rules {
         if advert.author != self.own && !allowed(&advert.author) {
             return Err(Objection::NotAllowed(advert.author));
         }
-        advert.check(&self.spec, self.federation, now)?;
-        Ok((signed, advert))
+        match advert.check(&self.spec, self.federation, now) {
+            Ok(()) => Ok((signed, advert)),
+            // Whose clock is wrong is worth a word.
+            Err(error @ AdvertError::ClockSkew(_)) => Err(Objection::Stamped(advert.author, error)),
+            Err(error) => Err(Objection::Check(error)),
+        }
     }
 
     fn judge_all(&self, candidate: Candidate, now: Timestamp) -> Checked {
