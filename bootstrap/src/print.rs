@@ -98,18 +98,14 @@ fn describe(status: &Status) -> String {
             status.uptime_seconds
         ),
     ];
-    lines.extend(status.waiting_for.iter().map(|waiting| {
-        let whom: Vec<String> = waiting.whom.iter().map(NodeId::short).collect();
-        let from = if whom.is_empty() {
-            String::new()
-        } else {
-            format!(" from {}", whom.join(", "))
-        };
-        format!(
-            "waiting since {:.0} s for {}{from}",
-            waiting.seconds, waiting.what
-        )
-    }));
+    for waiting in &status.waiting_for {
+        let subject = waiting.subject(usize::MAX);
+        lines.push(format!(
+            "waiting since {:.0} s for {subject}",
+            waiting.seconds
+        ));
+        lines.extend(waiting.outlook().map(|text| format!("  {text}")));
+    }
     let (sent, received) = (status.traffic.sent.wire, status.traffic.received.wire);
     lines.push(format!(
         "sent {sent} bytes, received {received} bytes, holds {} bytes of blobs",

@@ -8,21 +8,8 @@ use crate::table::duration;
 pub fn describe(waiting: &WaitingFor) -> String {
     /// More names than this help nobody.
     const SHOWN: usize = 4;
-    let mut names: Vec<String> = waiting
-        .whom
-        .iter()
-        .take(SHOWN)
-        .map(|node| node.short())
-        .collect();
-    if waiting.whom.len() > SHOWN {
-        names.push(format!("{} more", waiting.whom.len() - SHOWN));
-    }
-    let from = if names.is_empty() {
-        String::new()
-    } else {
-        format!(" from {}", names.join(", "))
-    };
-    format!("{}{from}, for {}", waiting.what, duration(waiting.seconds))
+    let (subject, time) = (waiting.subject(SHOWN), duration(waiting.seconds));
+    format!("{subject}, for {time}")
 }
 
 #[cfg(test)]
@@ -37,6 +24,7 @@ mod tests {
             what: "updates".into(),
             whom,
             seconds: 3.0,
+            ..WaitingFor::default()
         };
         let text = describe(&waiting);
         assert!(
@@ -45,8 +33,8 @@ mod tests {
         );
         let waiting = WaitingFor {
             what: "the trainer".into(),
-            whom: vec![],
             seconds: 61.0,
+            ..WaitingFor::default()
         };
         assert_eq!(describe(&waiting), "the trainer, for 61 s");
     }

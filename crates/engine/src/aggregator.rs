@@ -7,6 +7,7 @@
 
 mod image;
 mod verifying;
+mod waiting;
 
 pub use image::AggregatorImage;
 
@@ -28,7 +29,6 @@ use crate::follower::Follower;
 use crate::light;
 use crate::outbox::Outbox;
 use crate::state::{Head, Phase};
-use crate::status::{Status, Waiting};
 use crate::trials::Trials;
 use crate::view::{Recorded, Update, View};
 
@@ -63,6 +63,8 @@ pub struct Aggregator {
 /// The updates of the round that is to be closed next, and since when there are some.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct OpenRound {
+    /// When it began to collect.
+    since: Timestamp,
     closer: Closer,
     /// Whose updates it waits for, and what that was found for.
     expected: Option<Expected>,
@@ -83,8 +85,9 @@ struct Expected {
 }
 
 impl OpenRound {
-    fn new(spec: &Arc<FederationSpec>, schedule: &Arc<Schedule>) -> Self {
+    fn new(spec: &Arc<FederationSpec>, schedule: &Arc<Schedule>, since: Timestamp) -> Self {
         Self {
+            since,
             closer: Closer::new(Arc::clone(spec), Arc::clone(schedule)),
             expected: None,
             opened: None,
@@ -114,7 +117,7 @@ impl Aggregator {
             me,
             view: View::new(2),
             chain: Follower::new(head),
-            open: OpenRound::new(&spec, &schedule),
+            open: OpenRound::new(&spec, &schedule, Timestamp::default()),
             n_members: 0,
             synced: false,
             started: None,
@@ -196,35 +199,6 @@ impl Aggregator {
         means.chain(parts).chain(self.trials.blobs()).collect()
     }
 
-    /// Returns what is being waited for.
-    pub fn status(&self, now: Timestamp) -> Status {
-        let head = self.head();
-        // Before the first update nothing is late.
-        let since = self.open.opened.map(|opened| now.since(opened));
-        let since = since.unwrap_or_default();
-        let phase = self.phase();
-        if phase == Phase::Serving {
-            return Status {
-                phase,
-                round: head.round,
-                head: head.clone(),
-                waiting: vec![],
-            };
-        }
-        let waiting = if self.open.opened.is_none() {
-            Waiting::new("the first local update of the round", since)
-        } else {
-            let missing = self.open.closer.missing(self.expected().into_iter());
-            Waiting::from_peers("local updates", missing, since)
-        };
-        Status {
-            phase,
-            round: head.round.next(),
-            head: head.clone(),
-            waiting: vec![waiting],
-        }
-    }
-
     fn handle_arrival(&mut self, blob: BlobId, arrival: Arrival) {
         self.view.on_arrival(blob, arrival);
         self.open.closer.resolve(blob, arrival);
@@ -233,6 +207,7 @@ impl Aggregator {
 
     fn on_start(&mut self) {
         self.started = Some(self.now);
+        self.open.since = self.now;
         let patience = self.now + self.spec.round.grace();
         self.outbox.set_timer(Timer::Join, patience);
     }
@@ -288,7 +263,7 @@ impl Aggregator {
         let some_rest = self.spec.round.participation < 1.0;
         if some_rest && self.open.overdue.is_some_and(|overdue| round > overdue) {
             // Others train in this round, which has a time of its own.
-            self.open = OpenRound::new(&self.spec, &self.schedule);
+            self.open = OpenRound::new(&self.spec, &self.schedule, self.now);
         }
         let Some(blob) = self.open.closer.offer(update) else {
             return;
@@ -326,7 +301,7 @@ impl Aggregator {
     fn open_next(&mut self, closing: ClosingId) {
         self.trials.clear();
         self.unproven.clear();
-        self.open = OpenRound::new(&self.spec, &self.schedule);
+        self.open = OpenRound::new(&self.spec, &self.schedule, self.now);
         for update in self.view.newest_adverts() {
             if let Some(update) = Update::of(&update)
                 && update.local.follows == Some(closing)

@@ -231,14 +231,26 @@ impl Closer {
         self.spec.round.participation < 1.0
     }
 
-    /// Returns the expected nodes whose part is not held yet, for `status`.
-    pub(crate) fn missing(&self, expected: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
-        let held = |node: &NodeId| {
-            self.offers
-                .get(node)
-                .is_some_and(|offer| offer.part == Part::Held)
-        };
-        expected.filter(|node| !held(node)).collect()
+    /// Returns the expected nodes whose update was not heard, for `status`.
+    pub(crate) fn unheard(&self, expected: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
+        expected
+            .filter(|node| !self.offers.contains_key(node))
+            .collect()
+    }
+
+    /// Returns the nodes whose part is on its way, for `status`.
+    pub(crate) fn wanted(&self) -> Vec<NodeId> {
+        self.owners_of(Part::Wanted)
+    }
+
+    /// Returns the nodes whose part cannot be had, for `status`.
+    pub(crate) fn failed(&self) -> Vec<NodeId> {
+        self.owners_of(Part::Failed)
+    }
+
+    fn owners_of(&self, part: Part) -> Vec<NodeId> {
+        let offers = self.offers.iter().filter(|(_, offer)| offer.part == part);
+        offers.map(|(node, _)| *node).collect()
     }
 
     /// Returns the parent that most of the held parts have.

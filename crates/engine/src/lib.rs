@@ -80,4 +80,4 @@ pub use event::{
 };
 pub use node::Node;
 pub use state::{Head, Phase, State};
-pub use status::{Status, Waiting};
+pub use status::{Cause, Status, Waiting};

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::encoding::as_list;
 
 /// A node's life (`fednode-engine` essay). A phase is a thing that is waited for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Phase {
     /// Waits for peers, and for the newest closed round.

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use fednode_core::{BlobId, BlobRef, Global, NodeId};
+use fednode_core::{BlobId, BlobRef, Global, NodeId, Round};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Arrival, AverageOrder, Purpose};
@@ -77,6 +77,27 @@ impl Trials {
             .filter(is_open)
             .flat_map(|trial| &trial.closed.global.members)
             .map(|member| member.shared.id)
+    }
+
+    /// Returns the members whose parts open trials wait for.
+    pub(crate) fn awaited_from(&self) -> Vec<NodeId> {
+        let is_open = |trial: &&Trial| trial.outcome == Outcome::Open;
+        let open = self.trials.iter().filter(is_open);
+        let members = open.flat_map(|trial| {
+            let members = trial.closed.global.members.iter();
+            members.filter(|member| trial.awaited.contains(&member.shared.id))
+        });
+        let nodes: BTreeSet<NodeId> = members.map(|member| member.node).collect();
+        nodes.into_iter().collect()
+    }
+
+    /// Returns the round whose closing is tried, if one is.
+    pub(crate) fn open_round(&self) -> Option<Round> {
+        let open = |trial: &&Trial| trial.outcome == Outcome::Open;
+        self.trials
+            .iter()
+            .find(open)
+            .map(|trial| trial.closed.round)
     }
 
     /// Begins a trial and returns the members' parts that it needs.

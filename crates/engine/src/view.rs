@@ -314,6 +314,11 @@ impl View {
         !self.aggregators.is_empty()
     }
 
+    /// Visits the aggregators that are connected.
+    pub(crate) fn aggregators(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.aggregators.iter().copied()
+    }
+
     /// Tells whether a node closes rounds by its role: it said that it is an aggregator when it was met, and it has never
     /// trained. Of whom nothing is known, nothing is believed.
     pub(crate) fn is_aggregator(&self, node: NodeId) -> bool {

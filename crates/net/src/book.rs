@@ -176,6 +176,12 @@ impl Book {
         self.proofs.values().flatten()
     }
 
+    /// Visits the adverts that are kept of an author, oldest first.
+    pub(crate) fn all_of(&self, author: &NodeId) -> impl Iterator<Item = &Arc<SignedAdvert>> {
+        let known = self.authors.get(author).into_iter();
+        known.flat_map(|author| author.kept.values().map(|kept| &kept.signed))
+    }
+
     /// Returns an author's advert by its name, if it is kept.
     pub(crate) fn by_name(&self, author: &NodeId, id: AdvertId) -> Option<&Arc<SignedAdvert>> {
         let kept = &self.authors.get(author)?.kept;
@@ -252,8 +258,9 @@ impl Book {
                 |sequence: Sequence| heard.get(author).is_none_or(|heard| lacks(heard, sequence));
             let is_followed = follows.contains(author);
             let is_for = |kept: &Kept| is_followed || !kept.whispered;
-            let due =
-                |kept: &Kept| kept.expires_at >= now && kept.entered_at <= settled && is_for(kept);
+            // What was entered in the future was entered by a clock that was set back since.
+            let is_settled = |kept: &Kept| kept.entered_at <= settled || kept.entered_at > now;
+            let due = |kept: &Kept| kept.expires_at >= now && is_settled(kept) && is_for(kept);
             let missing = known
                 .kept
                 .iter()

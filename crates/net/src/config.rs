@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::join::Registrar;
 use crate::membership::MemberBook;
+use crate::clock::WallClock;
 use crate::network_key::NetworkKey;
 
 /// Most peers a node keeps by default.
@@ -90,6 +91,8 @@ pub struct Config {
     pub max_peers: usize,
     /// How often to compare what was heard with one random peer.
     pub sync_every: Duration,
+    /// The clock that adverts are stamped by.
+    pub clock: WallClock,
 }
 
 impl Config {
@@ -115,6 +118,7 @@ impl Config {
             heard: Vec::new(),
             max_peers: DEFAULT_MAX_PEERS,
             sync_every: DEFAULT_SYNC_EVERY,
+            clock: WallClock::default(),
         }
     }
 }

@@ -67,6 +67,20 @@ pub enum Event {
         /// Who.
         node: NodeId,
     },
+    /// Adverts of a node are refused, since its clock is ahead of this one's. This comes once in a while for each node.
+    ClockAhead {
+        /// Whose clock.
+        node: NodeId,
+        /// By how much.
+        seconds: u64,
+    },
+    /// This machine's clock was set.
+    ClockStepped {
+        /// By how many seconds; negative if it was set back.
+        seconds: i64,
+        /// Own adverts that were stamped in what is now the future, and are said again.
+        said_again: usize,
+    },
     /// The first sync with a connected peer is complete: all its adverts were received.
     Synced {
         /// Who.

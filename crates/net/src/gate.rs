@@ -82,8 +82,10 @@ pub(crate) enum Objection {
     NotAllowed(NodeId),
     #[error("its author {0} was no member when it was said")]
     NoMember(NodeId),
+    #[error("{0}: {1}")]
+    Stamped(NodeId, AdvertError),
     #[error(transparent)]
-    Check(#[from] AdvertError),
+    Check(AdvertError),
 }
 
 impl Objection {
@@ -95,7 +97,7 @@ impl Objection {
             Self::NotAllowed(_) => true,
             // Word of a new member and of a revoked one takes its time.
             Self::NoMember(_) => true,
-            Self::Check(error) => error.is_innocent(),
+            Self::Stamped(_, error) | Self::Check(error) => error.is_innocent(),
         }
     }
 }
@@ -123,13 +125,17 @@ impl Rules {
         if advert.author != self.own && !allowed(&advert.author) {
             return Err(Objection::NotAllowed(advert.author));
         }
-        advert.check(&self.spec, self.federation, now)?;
         let is_member =
             |members: &Arc<MemberBook>| members.may_have_said(&advert.author, advert.issued_at);
         if !self.members.as_ref().is_none_or(is_member) {
             return Err(Objection::NoMember(advert.author));
         }
-        Ok((signed, advert))
+        match advert.check(&self.spec, self.federation, now) {
+            Ok(()) => Ok((signed, advert)),
+            // Whose clock is wrong is worth a word.
+            Err(error @ AdvertError::ClockSkew(_)) => Err(Objection::Stamped(advert.author, error)),
+            Err(error) => Err(Objection::Check(error)),
+        }
     }
 
     fn judge_all(&self, candidate: Candidate, now: Timestamp) -> Checked {

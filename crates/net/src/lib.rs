@@ -70,6 +70,7 @@ pub use addresses::is_loopback;
 pub use blob::{FetchError, Fetched, Packing, Width};
 pub use book::MAX_ADVERTS_PER_ROUND;
 pub use clock::now;
+pub use clock::WallClock;
 pub use codec::CodecError;
 pub use config::{Compression, Config, DEFAULT_MAX_PEERS, DEFAULT_SYNC_EVERY};
 pub use event::Event;

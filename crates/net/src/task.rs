@@ -19,6 +19,7 @@
 
 mod adverts;
 mod base;
+mod clocks;
 mod dial_error;
 mod dialing;
 mod exchange;
@@ -56,6 +57,7 @@ use crate::identity::{Identity, node_id, peer_id};
 use crate::score::Standing;
 use adverts::Adverts;
 use base::Base;
+use clocks::Clocks;
 pub(crate) use dial_error::{reason_of, socket_error};
 use dialing::Dialing;
 use exchange::Exchange;
@@ -135,6 +137,7 @@ impl Task {
             next_roll_call: now,
             revoked: BTreeSet::new(),
             base: Base {
+                clocks: Clocks::new(beginning.config.clock.now(), now),
                 swarm: beginning.swarm,
                 own: beginning.identity.node_id(),
                 identity: beginning.identity,
@@ -201,9 +204,11 @@ impl Task {
     }
 
     fn on_tick(&mut self) {
-        let (base, now) = (&mut self.base, Instant::now());
+        let now = Instant::now();
         // The outbox first: adverts are ignored while it has a backlog.
-        base.outbox.flush();
+        self.base.outbox.flush();
+        self.look_at_the_clock(now);
+        let base = &mut self.base;
         self.gossip.forward_due(base, now);
         // Dead connections before dials: a peer that is about to go must not count as connected.
         base.check_deadlines(now);

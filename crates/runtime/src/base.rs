@@ -34,6 +34,8 @@ pub(crate) const FULL_PAUSE: Duration = Duration::from_secs(5);
 /// Share of the quota up to which blobs that nobody needs are kept for others, and its limit in bytes.
 const KEPT_SHARE: u64 = 2;
 const KEPT_BYTES: u64 = 256 << 20;
+/// The limit of an aggregator, whose parts are of use for a round or two only.
+const KEPT_BY_AGGREGATOR: u64 = 64 << 20;
 
 /// The common ground of a member's parts.
 pub(crate) struct Base {
@@ -218,7 +220,11 @@ impl Base {
     pub(crate) fn collect_garbage(&mut self, keep: BTreeSet<BlobId>) {
         let blobs = Arc::clone(&self.blobs);
         // Others may still fetch what this node needs no more, so not everything goes at once.
-        let target = (blobs.quota_bytes() / KEPT_SHARE).min(KEPT_BYTES);
+        let most = match self.role {
+            Role::Node => KEPT_BYTES,
+            Role::Aggregator => KEPT_BY_AGGREGATOR,
+        };
+        let target = (blobs.quota_bytes() / KEPT_SHARE).min(most);
         self.start(async move {
             let collected = on_worker(move || work::collect(&keep, target, &blobs)).await;
             if let Err(error) = collected {

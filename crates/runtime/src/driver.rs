@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{Accepted, BlobId, BlobStore, NodeId, Refusal, Round, Timestamp};
+use fednode_core::{Accepted, BlobId, BlobStore, NodeId, Refusal, Role, Round, Timestamp};
 use fednode_engine::book::Closing;
 use fednode_engine::{Input, Note, Output};
 use fednode_net::Event;
@@ -201,9 +201,14 @@ impl<M: Machine> Driver<M> {
     fn train(&mut self, round: Round) {
         if let Some(state) = self.machine.training_state() {
             self.desk.train(&mut self.base, round, state.lineage);
-            let keep = self.kept_blobs();
-            self.base.collect_garbage(keep);
+            self.collect_garbage();
         }
+    }
+
+    /// Removes blobs that nobody needs: once a round, whether this member trains in it or not.
+    fn collect_garbage(&mut self) {
+        let keep = self.kept_blobs();
+        self.base.collect_garbage(keep);
     }
 
     /// Lets the worker begin with the next round, if that is due and this member stays.
@@ -227,6 +232,7 @@ impl<M: Machine> Driver<M> {
             Note::SitsOut(round) => {
                 let (now, traffic) = (self.base.now(), self.base.traffic());
                 self.desk.book.rest(*round, now, traffic);
+                self.collect_garbage();
             }
             Note::RoundClosed { round, by, members } => {
                 let closing = Closing {
@@ -237,6 +243,9 @@ impl<M: Machine> Driver<M> {
                 self.desk.book.closed(*round, closing);
                 let head = self.machine.status(self.base.now()).head;
                 self.base.enter_closed(head, *by, *members);
+                if self.base.role == Role::Aggregator {
+                    self.collect_garbage();
+                }
             }
             _ => {}
         }
@@ -265,7 +274,9 @@ impl<M: Machine> Driver<M> {
             debug!(blob = %fetch.blob.id, "not fetched: its time was up before its turn");
             self.feed(Input::FetchFailed(fetch.blob.id));
         }
-        if let Some(line) = self.wait_log.check(&self.machine.status(now)) {
+        let machine = self.machine.status(now);
+        let waits = self.waits();
+        if let Some(line) = self.wait_log.check(machine.phase, machine.round, &waits) {
             info!("{line}");
             self.base.remark(line);
         }
@@ -285,7 +296,7 @@ impl<M: Machine> Driver<M> {
             }
             Event::PeerDown { node } => {
                 info!(peer = %node, "peer is down");
-                self.standing.peer_down(node);
+                self.standing.peer_down(node, self.base.now());
                 self.feed(Input::PeerDown { node });
             }
             Event::Advert { signed, advert } => {
@@ -295,6 +306,17 @@ impl<M: Machine> Driver<M> {
             Event::Equivocated { node } => self.feed(Input::Equivocated { node }),
             Event::Revoked { node } if node == self.base.me => return Err(RunError::Revoked),
             Event::Revoked { node } => self.feed(Input::Revoked { node }),
+            Event::ClockAhead { node, seconds } => {
+                self.standing.clock_ahead(node, seconds);
+                self.base.warn(format!(
+                    "the clock of node {} is {seconds} s ahead of this one: what it says is not heard until both                      are set by NTP",
+                    node.short()
+                ));
+            }
+            Event::ClockStepped {
+                seconds,
+                said_again,
+            } => self.base.warn(clock_stepped(seconds, said_again)),
             // Which peer it was does not matter: any of them has told all that it knew.
             Event::Synced { .. } => self.feed(Input::Synced),
             Event::Refused {
@@ -304,9 +326,12 @@ impl<M: Machine> Driver<M> {
             } => return self.on_refused(node, &address, &refusal),
             Event::DialFailed {
                 address, reason, ..
-            } => self.base.warn(format!(
-                "cannot reach {address}: {reason}; trying again until it answers"
-            )),
+            } => {
+                let line =
+                    format!("cannot reach {address}: {reason}; trying again until it answers");
+                self.standing.unreachable(address.to_string(), reason);
+                self.base.warn(line);
+            }
             Event::Struck { node, reason } => {
                 debug!(peer = %node, reason, "peer struck");
                 let at = self.base.now();
@@ -346,4 +371,18 @@ impl<M: Machine> Driver<M> {
         self.base.journal.add(Entry::Advert(signed));
         self.feed(Input::Advert(advert));
     }
+}
+
+/// Says what it means that this machine's clock was set.
+fn clock_stepped(seconds: i64, said_again: usize) -> String {
+    if seconds > 0 {
+        return format!(
+            "this machine's clock is {seconds} s further than a moment ago: others hear nothing of this node if it is \
+             wrong; set it by NTP"
+        );
+    }
+    format!(
+        "this machine's clock was set back by {} s: {said_again} adverts that were stamped by it are said again",
+        seconds.unsigned_abs()
+    )
 }

@@ -104,6 +104,14 @@ impl Ending {
         }
     }
 
+    /// Returns how long a finished member has served others; nothing if it does something else.
+    pub(crate) fn served_for(&self, now: Timestamp) -> Option<Duration> {
+        match self.stage {
+            Stage::Serving { since, .. } => Some(now.since(since)),
+            _ => None,
+        }
+    }
+
     /// The result is on the disk: the member serves from now on.
     fn serve(&mut self, now: Timestamp) {
         self.stage = Stage::Serving {

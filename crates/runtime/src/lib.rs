@@ -80,6 +80,7 @@ pub mod status;
 pub mod telemetry;
 mod timers;
 pub mod trainer;
+mod waits;
 mod watched;
 mod work;
 

@@ -4,10 +4,10 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use fednode_core::{NodeId, Round, Timestamp};
-use fednode_engine::{Note, Phase, Status};
+use fednode_engine::{Note, Phase};
 use tracing::{info, warn};
 
-use crate::status::Remark;
+use crate::status::{Remark, WaitingFor};
 
 /// Lines that `status` shows.
 const SHOWN: usize = 20;
@@ -192,81 +192,62 @@ impl WaitLog {
     }
 
     /// Returns the line to tell now, if any.
-    pub(crate) fn check(&mut self, status: &Status) -> Option<String> {
-        let subject = (status.phase, status.round);
-        if self.subject != Some(subject) {
-            (self.subject, self.next) = (Some(subject), FIRST_TOLD);
+    pub(crate) fn check(
+        &mut self,
+        phase: Phase,
+        round: Round,
+        waits: &[WaitingFor],
+    ) -> Option<String> {
+        if self.subject != Some((phase, round)) {
+            (self.subject, self.next) = (Some((phase, round)), FIRST_TOLD);
         }
         // The own trainer is not a wait for anybody; `status` shows its progress.
-        let waiting = status
-            .waiting
-            .first()
-            .filter(|_| status.phase != Phase::Training)?;
-        if waiting.since < self.next {
+        let first = waits.first().filter(|_| phase != Phase::Training)?;
+        let since = Duration::from_secs_f64(first.seconds);
+        if since < self.next {
             return None;
         }
         // Doubling intervals: a wait of an hour fills a screen, not a disk.
-        self.next = (waiting.since * 2).min(waiting.since + LONGEST_INTERVAL);
-        let parts: Vec<String> = status
-            .waiting
-            .iter()
-            .map(|w| format!("{}{}", w.what, from(&w.whom)))
-            .collect();
+        self.next = (since * 2).min(since + LONGEST_INTERVAL);
+        let parts: Vec<String> = waits.iter().map(|wait| wait.subject(NAMED)).collect();
+        let outlook = waits.iter().find_map(WaitingFor::outlook);
+        let outlook = outlook.map(|text| format!(". {text}"));
         Some(format!(
-            "waiting since {} s for {}",
-            waiting.since.as_secs(),
-            parts.join("; ")
+            "waiting since {} s for {}{}",
+            since.as_secs(),
+            parts.join("; "),
+            outlook.unwrap_or_default()
         ))
     }
-}
-
-fn from(whom: &[NodeId]) -> String {
-    if whom.is_empty() {
-        return String::new();
-    }
-    let names: Vec<String> = whom.iter().take(NAMED).map(NodeId::short).collect();
-    let more = whom.len().saturating_sub(NAMED);
-    let more = if more > 0 {
-        format!(" and {more} more")
-    } else {
-        String::new()
-    };
-    format!(" from {}{more}", names.join(", "))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_engine::{Head, Waiting};
 
-    fn status(round: u32, seconds: u64) -> Status {
-        let head = Head::initial(None);
-        let whom = vec![NodeId::from_bytes([1; 32])];
-        let waiting = vec![Waiting::from_peers(
-            "experts",
-            whom,
-            Duration::from_secs(seconds),
-        )];
-        Status {
-            phase: Phase::Exchanging,
-            round: Round(round),
-            head,
-            waiting,
-        }
+    fn waits(seconds: u64) -> Vec<WaitingFor> {
+        vec![WaitingFor {
+            what: "experts".into(),
+            whom: vec![NodeId::from_bytes([1; 32])],
+            seconds: seconds as f64,
+            ..WaitingFor::default()
+        }]
+    }
+
+    fn check(log: &mut WaitLog, round: u32, seconds: u64) -> Option<String> {
+        log.check(Phase::Exchanging, Round(round), &waits(seconds))
     }
 
     #[test]
     fn a_long_wait_is_told_at_growing_intervals_and_names_whom() {
         let mut log = WaitLog::new();
         let told: Vec<u64> = (0..60)
-            .filter(|seconds| log.check(&status(1, *seconds)).is_some())
+            .filter(|seconds| check(&mut log, 1, *seconds).is_some())
             .collect();
         assert_eq!(told, [5, 10, 20, 40]);
-        assert!(
-            log.check(&status(2, 4)).is_none(),
-            "another wait starts afresh"
-        );
-        let line = log.check(&status(2, 5)).unwrap();
+        let next = check(&mut log, 2, 4);
+        assert!(next.is_none(), "another wait starts afresh");
+        let line = check(&mut log, 2, 5).unwrap();
         let name = NodeId::from_bytes([1; 32]).short();
         assert_eq!(line, format!("waiting since 5 s for experts from {name}"));
     }

@@ -11,7 +11,7 @@ use crate::driver::Driver;
 use crate::error::RunError;
 use crate::machine::Machine;
 use crate::resources;
-use crate::status::{ExpertRow, ExpertSource, Experts, Peer, Status, WaitingFor};
+use crate::status::{ExpertRow, ExpertSource, Experts, Peer, Status};
 
 impl<M: Machine> Driver<M> {
     /// Answers a request of the control API. Whoever asked may be gone, which is no error.
@@ -45,7 +45,6 @@ impl<M: Machine> Driver<M> {
 fn status<M: Machine>(driver: &Driver<M>) -> Status {
     let Driver { base, desk, .. } = driver;
     let machine = driver.machine.status(base.now());
-    let waiting = machine.waiting.into_iter();
     let memory = resources::memory();
     Status {
         node_id: base.me,
@@ -57,13 +56,7 @@ fn status<M: Machine>(driver: &Driver<M>) -> Status {
         round: machine.round,
         rounds: base.spec.rounds,
         closed_round: machine.head.round,
-        waiting_for: waiting
-            .map(|w| WaitingFor {
-                what: w.what,
-                whom: w.whom,
-                seconds: w.since.as_secs_f64(),
-            })
-            .collect(),
+        waiting_for: driver.waits(),
         training: desk.trainer.as_ref().and_then(|trainer| trainer.progress()),
         last_record: desk.book.last().cloned(),
         peers: driver.standing.n_present(),

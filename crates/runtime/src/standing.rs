@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fednode_core::{Advert, Body, NodeId, Refusal, Role, Round};
+use fednode_core::{Advert, Body, NodeId, Refusal, Role, Round, Timestamp};
 
 use crate::error::RunError;
 
@@ -12,12 +12,21 @@ const MAX_REFUSALS: usize = 256;
 /// Nodes remembered as done; the largest federation simulated has ten thousand.
 const MAX_DONE: usize = 16_384;
 
+/// Nodes remembered as gone, and addresses that do not answer.
+const MAX_GONE: usize = 1024;
+
 /// Who is there and who refuses us.
 #[derive(Debug)]
 pub(crate) struct Standing {
     configured: Vec<String>,
     last_round: Round,
     present: BTreeMap<NodeId, Role>,
+    /// Who was here once, and until when.
+    gone: BTreeMap<NodeId, Timestamp>,
+    /// Whose clock is ahead of ours, and by how many seconds.
+    ahead: BTreeMap<NodeId, u64>,
+    /// Configured addresses that do not answer, and why.
+    silent: BTreeMap<String, String>,
     ever_welcomed: bool,
     refusals: BTreeMap<(Option<NodeId>, String), Refusal>,
     done: BTreeSet<NodeId>,
@@ -29,6 +38,9 @@ impl Standing {
             configured,
             last_round,
             present: BTreeMap::new(),
+            gone: BTreeMap::new(),
+            ahead: BTreeMap::new(),
+            silent: BTreeMap::new(),
             ever_welcomed: false,
             refusals: BTreeMap::new(),
             done: BTreeSet::new(),
@@ -38,17 +50,76 @@ impl Standing {
     pub(crate) fn peer_up(&mut self, node: NodeId, role: Role) {
         self.ever_welcomed = true;
         self.present.insert(node, role);
+        self.gone.remove(&node);
+        // An address without a name may be that of this node; if it is not, it is told again.
+        let name = node.to_string();
+        self.silent
+            .retain(|address, _| address.contains("/p2p/") && !address.ends_with(&name));
         // A peer that was restarted with the right spec may refuse no more.
         self.refusals
             .retain(|(refused, _), _| *refused != Some(node));
     }
 
-    pub(crate) fn peer_down(&mut self, node: NodeId) {
+    pub(crate) fn peer_down(&mut self, node: NodeId, at: Timestamp) {
         self.present.remove(&node);
+        if self.gone.len() < MAX_GONE {
+            self.gone.insert(node, at);
+        }
+    }
+
+    /// Takes note of a clock that is ahead of ours.
+    pub(crate) fn clock_ahead(&mut self, node: NodeId, seconds: u64) {
+        if self.ahead.len() < MAX_GONE {
+            self.ahead.insert(node, seconds);
+        }
+    }
+
+    /// Returns by how many seconds a node's clock is ahead, if it is said to be.
+    pub(crate) fn seconds_ahead(&self, node: &NodeId) -> Option<u64> {
+        self.ahead.get(node).copied()
+    }
+
+    /// Takes note of a configured address that does not answer.
+    pub(crate) fn unreachable(&mut self, address: String, reason: String) {
+        if self.silent.len() < MAX_GONE {
+            self.silent.insert(address, reason);
+        }
+    }
+
+    /// Returns the first configured address that does not answer, and why.
+    pub(crate) fn silent_address(&self) -> Option<(&str, &str)> {
+        let first = self.silent.first_key_value();
+        first.map(|(address, reason)| (address.as_str(), reason.as_str()))
+    }
+
+    /// Tells whether a node is connected.
+    pub(crate) fn is_present(&self, node: &NodeId) -> bool {
+        self.present.contains_key(node)
+    }
+
+    /// Returns why a node is refused, if it is.
+    pub(crate) fn refusal_by(&self, node: NodeId) -> Option<&Refusal> {
+        let mut refusals = self.refusals.iter();
+        let found = refusals.find(|((refused, _), _)| *refused == Some(node));
+        found.map(|(_, refusal)| refusal)
+    }
+
+    /// Returns since when a node is gone; nothing if it was never here.
+    pub(crate) fn gone_since(&self, node: &NodeId) -> Option<Timestamp> {
+        self.gone.get(node).copied()
+    }
+
+    /// Returns the connected nodes that still train.
+    pub(crate) fn still_training(&self) -> Vec<NodeId> {
+        let nodes = self.present.iter().filter(|(_, role)| **role == Role::Node);
+        let training = nodes.filter(|(node, _)| !self.done.contains(node));
+        training.map(|(node, _)| *node).collect()
     }
 
     /// Takes note of what a node said about its progress.
     pub(crate) fn heard(&mut self, advert: &Advert) {
+        // What is heard of it was stamped by a clock that is right.
+        self.ahead.remove(&advert.author);
         let last = matches!(advert.body, Body::Local(_)) && advert.round >= self.last_round;
         // Beyond the bound a node passes for one that still trains. This member then lingers
         // longer, which harms nobody.
@@ -63,10 +134,7 @@ impl Standing {
 
     /// Tells whether no node is here that still trains.
     pub(crate) fn nobody_trains(&self) -> bool {
-        let nodes = self.present.iter().filter(|(_, role)| **role == Role::Node);
-        nodes
-            .map(|(node, _)| node)
-            .all(|node| self.done.contains(node))
+        self.still_training().is_empty()
     }
 
     /// Takes note of a refusal and returns whether it is news.

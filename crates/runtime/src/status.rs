@@ -4,8 +4,8 @@
 
 use fednode_core::work::{Evaluations, Progress};
 use fednode_core::{ExpertId, FederationId, NodeId, PoolOutcome, Role, Round, Slot, Timestamp};
-use fednode_engine::Phase;
 pub use fednode_engine::book::{Ahead, Bytes, RoundRecord, Traffic, Waited};
+use fednode_engine::{Cause, Phase};
 use serde::{Deserialize, Serialize};
 
 use crate::trainer::TrainerCard;
@@ -71,7 +71,7 @@ pub struct Status {
 }
 
 /// One thing that is waited for.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct WaitingFor {
     /// What.
     pub what: String,
@@ -79,6 +79,60 @@ pub struct WaitingFor {
     pub whom: Vec<NodeId>,
     /// How long already.
     pub seconds: f64,
+    /// Why.
+    #[serde(default)]
+    pub cause: Option<Cause>,
+    /// What is known of those who owe it, as far as it explains the wait.
+    #[serde(default)]
+    pub known: Vec<KnownOf>,
+    /// How long at most from now, where the wait ends by itself.
+    #[serde(default)]
+    pub ends_in_seconds: Option<f64>,
+    /// What somebody can do about it, once it takes long.
+    #[serde(default)]
+    pub remedy: Option<String>,
+}
+
+/// What is known of a node that something is waited for from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownOf {
+    /// Who.
+    pub node: NodeId,
+    /// What.
+    pub text: String,
+}
+
+impl WaitingFor {
+    /// Says what is waited for and from whom, and names at most `most` nodes.
+    pub fn subject(&self, most: usize) -> String {
+        let mut names: Vec<String> = self
+            .whom
+            .iter()
+            .take(most)
+            .map(|node| self.name_of(*node))
+            .collect();
+        if self.whom.len() > most {
+            names.push(format!("{} more", self.whom.len() - most));
+        }
+        if names.is_empty() {
+            return self.what.clone();
+        }
+        format!("{} from {}", self.what, names.join(", "))
+    }
+
+    fn name_of(&self, node: NodeId) -> String {
+        let known = self.known.iter().find(|known| known.node == node);
+        let known = known.map(|known| format!(" ({})", known.text));
+        node.short() + &known.unwrap_or_default()
+    }
+
+    /// Says when it ends by itself and what can be done about it, if there is anything to say.
+    pub fn outlook(&self) -> Option<String> {
+        let ends = self.ends_in_seconds.filter(|_| self.remedy.is_some());
+        let ends = ends.map(|left| format!("it goes on without in {left:.0} s at most"));
+        let parts: Vec<String> = ends.into_iter().chain(self.remedy.clone()).collect();
+        (!parts.is_empty()).then(|| parts.join("; "))
+    }
 }
 
 /// One line of news.

@@ -465,3 +465,32 @@ async fn a_node_with_another_spec_ends_and_names_the_key() {
         ExitCode::Interrupted
     );
 }
+
+/// The disk of an aggregator holds what the last rounds need, however many there were.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_aggregator_keeps_what_recent_rounds_need() {
+    /// What a part or a mean of the toys takes at most.
+    const PART: u64 = 256;
+    let folder = tempfile::tempdir().unwrap();
+    let state = |name: &str| folder.path().join(name);
+    let (spec, quota) = (spec(2, 40), 40 * PART);
+    let boot = MemberConfig {
+        quota_bytes: quota,
+        ..config(&spec, &state("boot"), &[])
+    };
+    let (aggregator, address) = Running::aggregator(boot).await;
+    let member = |name| config(&spec, &state(name), std::slice::from_ref(&address));
+    let nodes = [("a", 1), ("b", 2)].map(|(name, n)| Running::node(n, member(name), QUICK));
+    for node in nodes {
+        node.end().await.unwrap();
+    }
+    aggregator.end().await.unwrap();
+    let options = fednode_store::Options::default();
+    let store = fednode_store::Store::open(&state("boot"), spec.id(), &options).unwrap();
+    let (used, blobs) = (store.blobs.used_bytes(), store.blobs.list().unwrap());
+    assert!(blobs.iter().all(|blob| blob.size <= PART), "{blobs:?}");
+    // Half of the quota, and what came since the last round was closed.
+    let most = quota / 2 + 4 * PART;
+    assert!(used <= most, "{used} bytes in {} blobs", blobs.len());
+    assert!(blobs.len() >= 3, "the newest mean and its parts stay");
+}

@@ -37,7 +37,7 @@ use crate::folder::Lock;
 pub use adverts::{ADVERTS_PER_AUTHOR, MAX_AUTHORS};
 pub use events::{Event, EventLevel, MAX_EVENTS};
 pub use peers::{MAX_PEERS, PeerRecord};
-pub use rounds::{ClosedRound, MetricRecord, RoundRecord};
+pub use rounds::{ClosedRound, MAX_ROUNDS, MetricRecord, RoundRecord};
 pub use transfers::{MAX_TRANSFERS, Transfer, TransferKind};
 
 /// Tells why the ledger could not be opened, read or written.

@@ -98,6 +98,9 @@ fn stop(player: &Player<'_>, step: &Step, form: Form) -> anyhow::Result<()> {
         what: waiting.what,
         whom: waiting.whom,
         seconds: waiting.since.as_secs_f64(),
+        cause: Some(waiting.cause),
+        ends_in_seconds: waiting.ends_in.map(|left| left.as_secs_f64()),
+        ..WaitingFor::default()
     });
     let stopped = Stopped {
         until: step.number,

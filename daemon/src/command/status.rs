@@ -42,12 +42,10 @@ impl Report for Answer {
             ),
             format!("doing       {}", doing(status)),
         ];
-        lines.extend(
-            status
-                .waiting_for
-                .iter()
-                .map(|waiting| format!("waits for   {}", describe(waiting))),
-        );
+        for waiting in &status.waiting_for {
+            lines.push(format!("waits for   {}", describe(waiting)));
+            lines.extend(waiting.outlook().map(|text| format!("            {text}")));
+        }
         lines.extend(status.last_record.as_ref().map(|record| {
             let [before, after] = [record.accuracy_after_local_training, record.accuracy]
                 .map(|share| share.map_or("-".into(), percent));

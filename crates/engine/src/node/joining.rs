@@ -4,9 +4,10 @@
 //! would live in another feature space. A restarted node joins too; if the federation has not
 //! moved on, it continues in the phase that its checkpoint names.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fednode_core::{FederationSpec, Timestamp};
+use fednode_core::{FederationSpec, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
@@ -18,7 +19,7 @@ use super::shared::Shared;
 use super::training::Training;
 use crate::event::Timer;
 use crate::state::Phase as PhaseName;
-use crate::status::Waiting;
+use crate::status::{Cause, Waiting};
 
 /// Direct connections that are enough to begin, however large the federation: nobody connects to everybody.
 const ENOUGH_PEERS: usize = 16;
@@ -142,15 +143,34 @@ impl Joining {
     }
 
     pub(super) fn waiting(&self, shared: &Shared, now: Timestamp) -> Vec<Waiting> {
-        let (present, needed) = (shared.n_present(), n_needed(&shared.spec));
-        let what = if self.adoption.is_some() {
-            "the newest mean".to_owned()
-        } else if !self.is_synced {
-            "a first peer to sync with".to_owned()
+        let since = now.since(self.since);
+        if let Some(adoption) = &self.adoption {
+            let mean = adoption.for_the_mean(shared, since);
+            let newest = || Waiting::new(Cause::Mean, "the newest mean", since);
+            return vec![mean.unwrap_or_else(newest)];
+        }
+        let times = &shared.spec.round;
+        vec![if !self.is_synced {
+            let whom = shared.view.neighbours().chain(shared.view.aggregators());
+            let what = "a first peer that tells what it knows";
+            let wait = Waiting::new(Cause::FirstPeer, what, since).from_peers(whom.collect());
+            // A node that comes back goes on without anybody after the grace time.
+            match self.resume {
+                Some(_) => wait.for_at_most(times.grace().saturating_sub(since)),
+                None => wait,
+            }
+        } else if shared.chain.is_unconfirmed() && since < times.deadline() {
+            let said = shared.view.globals().map(|said| said.author);
+            let whom: BTreeSet<NodeId> = said.collect();
+            let what = "updates that the newest closing counts";
+            Waiting::new(Cause::Evidence, what, since)
+                .from_peers(whom.into_iter().collect())
+                .for_at_most(times.deadline().saturating_sub(since))
         } else {
-            format!("{needed} nodes to begin round 1 ({present} are here)")
-        };
-        vec![Waiting::new(what, now.since(self.since))]
+            let (present, needed) = (shared.n_present(), n_needed(&shared.spec));
+            let what = format!("{needed} nodes to begin round 1 ({present} are here)");
+            Waiting::new(Cause::Members, what, since)
+        }]
     }
 }
 

@@ -16,7 +16,7 @@ use crate::event::{
     Arrival, AverageReport, MergeReport, ModuleReport, Note, Output, PoolReport, Timer,
 };
 use crate::state::Phase as PhaseName;
-use crate::status::Waiting;
+use crate::status::{Cause, Waiting};
 use crate::view::Update;
 
 /// What a node is doing, with all that only matters meanwhile.
@@ -274,14 +274,13 @@ impl Phase {
 
     /// Returns what is waited for, most important first.
     pub(super) fn waiting(&self, shared: &Shared, now: Timestamp) -> Vec<Waiting> {
+        let own = |what, since| vec![Waiting::new(Cause::OwnWork, what, now.since(since))];
         match self {
             Self::Joining(joining) => joining.waiting(shared, now),
-            Self::Training(training) => {
-                vec![Waiting::new("the trainer", now.since(training.since))]
-            }
+            Self::Training(training) => own("the trainer", training.since),
             Self::Exchanging(exchanging) => exchanging.exchange.waiting(shared, now),
-            Self::Merging(merging) => vec![Waiting::new("the merge", now.since(merging.since))],
-            Self::Pooling(pooling) => pooling.waiting(now),
+            Self::Merging(merging) => own("the merge", merging.since),
+            Self::Pooling(pooling) => pooling.waiting(shared, now),
             Self::Serving => Vec::new(),
         }
     }

@@ -20,7 +20,7 @@ use super::phase::Phase;
 use super::planning;
 use super::shared::Shared;
 use crate::event::{Arrival, FetchKind, ModuleReport, Note, Output, PoolOrder, PoolReport, Timer};
-use crate::status::Waiting;
+use crate::status::{Cause, Waiting};
 
 /// How many modules are fetched for each that comes in, where proxies do not tell which fit.
 const CANDIDATES: usize = 2;
@@ -211,20 +211,23 @@ impl Pooling {
         Phase::finish(shared)
     }
 
-    pub(super) fn waiting(&self, now: Timestamp) -> Vec<Waiting> {
+    pub(super) fn waiting(&self, shared: &Shared, now: Timestamp) -> Vec<Waiting> {
         let since = now.since(self.since);
+        let left = shared.spec.round.deadline().saturating_sub(since);
+        let own = |what| Waiting::new(Cause::OwnWork, what, since);
         let modules_of = |nodes: BTreeSet<NodeId>| {
             let nodes = nodes.into_iter().collect();
-            Waiting::from_peers("private modules", nodes, since)
+            let wait = Waiting::new(Cause::Modules, "private modules", since);
+            wait.from_peers(nodes).for_at_most(left)
         };
         vec![match self.stage {
-            Stage::Making => Waiting::new("the trainer", since),
+            Stage::Making => own("the trainer"),
             Stage::Gathering => modules_of(self.awaited.clone()),
             Stage::Fetching => {
                 let owners = self.fetching.values().flat_map(|(_, owners)| owners);
                 modules_of(owners.copied().collect())
             }
-            Stage::Assembling => Waiting::new("the gate of the pool", since),
+            Stage::Assembling => own("the gate of the pool"),
         }]
     }
 }

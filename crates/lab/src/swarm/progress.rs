@@ -250,8 +250,8 @@ mod tests {
         let mut waiting = view(1);
         let wait = WaitingFor {
             what: "the mean".into(),
-            whom: vec![],
             seconds: 20.0,
+            ..WaitingFor::default()
         };
         waiting.status.as_mut().unwrap().waiting_for = vec![wait];
         assert_eq!(

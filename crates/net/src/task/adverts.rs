@@ -80,7 +80,7 @@ impl Adverts {
         round: Round,
         body: Body,
     ) -> Result<(Advert, SignedAdvert), PublishError> {
-        let now = crate::clock::now();
+        let now = base.config.clock.now();
         let sequence = Sequence {
             incarnation: base.config.incarnation,
             counter: self.counter,

@@ -12,11 +12,13 @@ use libp2p::swarm::Swarm;
 use libp2p::{Multiaddr, PeerId, ping};
 use rand::rngs::StdRng;
 
+use super::clocks::Clocks;
 use super::peers::{Peer, Peers};
 use crate::addresses::bare;
 use crate::behaviour::Behaviour;
 use crate::config::Config;
 use crate::event::{Event, Outbox};
+use crate::gate::Objection;
 use crate::handle::{PeerInfo, Shared};
 use crate::identity::{Identity, node_id, peer_id};
 use crate::membership::MemberBook;
@@ -30,6 +32,7 @@ pub(super) struct Base {
     pub(super) own: NodeId,
     pub(super) peers: Peers,
     pub(super) standing: Standing,
+    pub(super) clocks: Clocks,
     pub(super) outbox: Outbox,
     pub(super) shared: Arc<Shared>,
     pub(super) rng: StdRng,
@@ -39,6 +42,12 @@ impl Base {
     /// Tells the application.
     pub(super) fn tell(&mut self, event: Event) {
         self.outbox.send(event);
+    }
+
+    /// An advert that an honest node may have sent was refused: says so if its author's clock is the reason.
+    pub(super) fn note_refused(&mut self, objection: &Objection) {
+        let news = self.clocks.refused(objection, Instant::now());
+        news.into_iter().for_each(|event| self.tell(event));
     }
 
     /// Tells whether to connect to a node: it is not this node, is allowed and is not banned.

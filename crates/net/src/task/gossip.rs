@@ -179,6 +179,7 @@ impl Gossip {
             }
             Err(objection) if objection.is_innocent() => {
                 tracing::debug!(source = %origin.source, %objection, "an advert was ignored");
+                base.note_refused(&objection);
                 ignore(base, &origin);
                 None
             }

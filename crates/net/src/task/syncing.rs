@@ -346,7 +346,7 @@ impl Syncing {
                         findings.extend(count_missed(base, peer));
                     }
                 }
-                Err(objection) if objection.is_innocent() => {}
+                Err(objection) if objection.is_innocent() => base.note_refused(&objection),
                 Err(objection) => {
                     let reason = format!("passed on a false advert: {objection}");
                     findings.push(Finding::Fault(peer, reason));

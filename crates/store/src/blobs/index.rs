@@ -174,8 +174,9 @@ impl Index {
         self.keep = keep;
     }
 
-    /// Returns the blobs to collect, least recently used first, so that `excess` bytes and one place become free.
-    pub(super) fn victims(&self, excess: u64, now: SystemTime) -> Vec<(Victim, u64)> {
+    /// Returns the blobs to collect, least recently used first, so that `excess` bytes become free and at most `most` blobs
+    /// are left.
+    pub(super) fn victims(&self, excess: u64, most: usize, now: SystemTime) -> Vec<(Victim, u64)> {
         let spared = |id: &BlobId| self.keep.contains(id) || self.pins.contains_key(id);
         let held = self
             .held
@@ -199,7 +200,7 @@ impl Index {
         candidates.sort_unstable_by_key(|(used, victim, ..)| (*used, *victim));
         let (mut freed, mut count) = (0, self.len());
         let needed = candidates.into_iter().take_while(|(_, _, size, _)| {
-            let needed = freed < excess || count >= MAX_BLOBS;
+            let needed = freed < excess || count > most;
             (freed, count) = (freed + size, count - 1);
             needed
         });
@@ -265,7 +266,7 @@ mod tests {
 
     fn victims(index: &Index, excess: u64, now: SystemTime) -> Vec<Victim> {
         index
-            .victims(excess, now)
+            .victims(excess, MAX_BLOBS, now)
             .into_iter()
             .map(|(victim, _)| victim)
             .collect()
@@ -292,6 +293,14 @@ mod tests {
         index.unpin(&blob(1, 0).id);
         assert_eq!(victims(&index, 1000, at(100)), [id(1), id(2)]);
         assert_eq!(victims(&index, 0, at(100)), []);
+    }
+
+    #[test]
+    fn many_small_blobs_go_by_their_number() {
+        let index = index();
+        let gone = index.victims(0, 1, at(100));
+        let id = |byte| Victim::Held(BlobId::from_bytes([byte; 32]));
+        assert_eq!(gone, [(id(2), 100), (id(3), 100)]);
     }
 
     #[test]

@@ -11,6 +11,9 @@ use tracing::debug;
 use super::index::{Index, MAX_BLOBS, Victim};
 use super::{Blobs, Collected, Pin};
 
+/// Most blobs that stay when unneeded ones are removed. Each takes some hundred bytes of memory and a file, however small.
+const MOST_KEPT: usize = 4096;
+
 impl Blobs {
     /// Keeps a blob from being collected until the pin is dropped.
     pub fn pin(&self, id: BlobId) -> Pin {
@@ -26,7 +29,7 @@ impl Blobs {
         self.index().protect(keep);
     }
 
-    /// Removes unneeded blobs, least recently used first, until at most `target_bytes` are used.
+    /// Removes unneeded blobs, least recently used first, until at most `target_bytes` and 4,096 blobs are left.
     ///
     /// Pinned blobs and blobs being received stay. So do those in `keep`, now and, as by [`Blobs::protect`], in later
     /// collections.
@@ -38,12 +41,17 @@ impl Blobs {
         let mut index = self.index();
         index.protect(keep.clone());
         let excess = index.used_bytes().saturating_sub(target_bytes);
-        self.collect_excess(&mut index, excess)
+        self.collect_excess(&mut index, excess, MOST_KEPT)
     }
 
-    pub(super) fn collect_excess(&self, index: &mut Index, excess: u64) -> io::Result<Collected> {
+    pub(super) fn collect_excess(
+        &self,
+        index: &mut Index,
+        excess: u64,
+        most: usize,
+    ) -> io::Result<Collected> {
         let mut collected = Collected::default();
-        for (victim, size) in index.victims(excess, SystemTime::now()) {
+        for (victim, size) in index.victims(excess, most, SystemTime::now()) {
             self.remove_victim(index, victim)?;
             collected = Collected {
                 blobs: collected.blobs + 1,
@@ -62,7 +70,9 @@ impl Blobs {
         let over_count = (index.len() + 1).saturating_sub(MAX_BLOBS);
         let excess = over_quota.max(over_disk);
         if excess > 0 || over_count > 0 {
-            let victims = index.victims(excess, SystemTime::now());
+            // One place for the blob that comes.
+            let most = MAX_BLOBS - 1;
+            let victims = index.victims(excess, most, SystemTime::now());
             let freed: u64 = victims.iter().map(|(_, size)| size).sum();
             if freed < over_quota || victims.len() < over_count {
                 return Err(self.quota_exceeded(index, size));
@@ -70,7 +80,7 @@ impl Blobs {
             if freed < over_disk {
                 return Err(self.disk_full(size));
             }
-            let collected = self.collect_excess(index, excess)?;
+            let collected = self.collect_excess(index, excess, most)?;
             debug!(
                 blobs = collected.blobs,
                 bytes = collected.bytes,

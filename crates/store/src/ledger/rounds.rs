@@ -1,10 +1,12 @@
 //! Rounds and their numbers.
 
 use fednode_core::{BlobRef, NodeId, Round, Timestamp};
-use rusqlite::{OptionalExtension, Row, named_params};
+use rusqlite::{Connection, OptionalExtension, Row, named_params};
 
 use super::{Ledger, LedgerError, blob, cut, node, quantity, round, small, stored, time};
 
+/// Most rounds remembered, with their numbers.
+pub const MAX_ROUNDS: u32 = 10_000;
 /// Longest name of a metric.
 const MAX_METRIC_NAME_BYTES: usize = 128;
 
@@ -55,7 +57,7 @@ impl Ledger {
              ON CONFLICT (round) DO UPDATE SET started = coalesce(started, excluded.started)",
         )?;
         statement.execute(named_params! {":round": round.0, ":at": stored(at.0)})?;
-        Ok(())
+        trim(&connection)
     }
 
     /// Notes how a round was closed. A later closing replaces an earlier one, as in the protocol.
@@ -78,7 +80,7 @@ impl Ledger {
             ":mean": closed.mean.id.as_bytes(),
             ":mean_bytes": stored(closed.mean.size),
         })?;
-        Ok(())
+        trim(&connection)
     }
 
     /// Returns all rounds in order.
@@ -148,6 +150,14 @@ impl Ledger {
             .collect::<Result<_, _>>()?;
         Ok(records)
     }
+}
+
+/// Forgets the oldest rounds, and with them their numbers.
+fn trim(connection: &Connection) -> Result<(), LedgerError> {
+    let mut statement = connection
+        .prepare_cached("DELETE FROM rounds WHERE round <= (SELECT max(round) FROM rounds) - ?1")?;
+    statement.execute([MAX_ROUNDS])?;
+    Ok(())
 }
 
 fn read_round(row: &Row<'_>) -> rusqlite::Result<RoundRecord> {

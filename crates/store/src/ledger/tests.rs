@@ -86,6 +86,24 @@ fn rounds_and_metrics_survive_a_restart() {
 }
 
 #[test]
+fn only_the_newest_rounds_stay() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    for round in [1, 2, 3] {
+        ledger.start_round(Round(round), Timestamp(10)).unwrap();
+        let numbers = [("loss", 1.0)];
+        ledger.record_metrics(Round(round), &numbers).unwrap();
+    }
+    let newest = Round(MAX_ROUNDS + 2);
+    ledger.start_round(newest, Timestamp(20)).unwrap();
+    let rounds = ledger.rounds().unwrap().into_iter();
+    let left: Vec<Round> = rounds.map(|record| record.round).collect();
+    assert_eq!(left, [Round(3), newest]);
+    let numbers = ledger.metrics(Round::ZERO).unwrap();
+    assert_eq!(numbers.len(), 1, "numbers go with their round");
+}
+
+#[test]
 fn strikes_add_up_and_new_names_do_not_wash_them_off() {
     let home = tempfile::tempdir().unwrap();
     let ledger = open(home.path());

@@ -3,6 +3,9 @@
 //! The nodes whose updates are known are ordered by a hash of seed, round and node id; each acts after the one
 //! before it has had its grace time. The announcement names every member, so anybody can recompute the mean.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use fednode_core::{BlobId, BlobRef, Body, NodeId, Round};
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +13,7 @@ use crate::chain::{self, Rank};
 use crate::closing::Closer;
 use crate::event::{Arrival, AverageReport, Fetch, FetchKind, Note, Output};
 use crate::node::shared::Shared;
+use crate::status::{Cause, Waiting};
 use crate::view::Update;
 
 /// A round being closed by this node.
@@ -80,6 +84,23 @@ impl Acting {
         self.closer.remove(node);
     }
 
+    /// Returns what the closing of the round waits for.
+    pub(super) fn waiting(&self, me: NodeId, round: Round, since: Duration) -> Waiting {
+        let mut wanted = self.closer.wanted();
+        let is_own = |node: &NodeId| *node == me;
+        if !wanted.iter().all(is_own) {
+            wanted.retain(|node| !is_own(node));
+            let what = format!("shared parts, to close round {round}");
+            return Waiting::new(Cause::Parts, what, since).from_peers(wanted);
+        }
+        let (cause, what) = if self.closer.is_averaging() || !wanted.is_empty() {
+            (Cause::OwnWork, "the mean, to close")
+        } else {
+            (Cause::Quorum, "enough shared parts to close")
+        };
+        Waiting::new(cause, format!("{what} round {round}"), since)
+    }
+
     /// Visits the parts on offer.
     pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
         self.closer.blobs()
@@ -139,6 +160,26 @@ pub(in crate::node) fn is_quorum_heard(shared: &Shared, round: Round) -> bool {
     shared
         .judge(shared.spec.round.grace())
         .is_quorum_of(heard, round)
+}
+
+/// Returns the others who are expected to take part in a round and whose update of it was not heard.
+pub(super) fn unheard(shared: &Shared, round: Round) -> Vec<NodeId> {
+    let view = &shared.view;
+    let counted = shared.chain.head().counted.iter().copied();
+    let expected: BTreeSet<NodeId> = counted.chain(view.neighbours()).collect();
+    let speaks = |node| shared.broadcast_set.contains(node, round) && shared.cohort.contains(node);
+    let is_unheard = |node: &NodeId| {
+        *node != shared.me && !view.has_left(*node) && view.local(*node, round).is_none()
+    };
+    let expected = expected.into_iter().filter(|node| speaks(*node));
+    expected.filter(is_unheard).collect()
+}
+
+/// Returns the other node that acts first for a round, if there is one.
+pub(super) fn next_in_line(shared: &Shared, round: Round) -> Vec<NodeId> {
+    let others = candidates(shared, round).filter(|node| *node != shared.me);
+    let first = others.min_by_key(|node| rank(shared, round, *node));
+    first.into_iter().collect()
 }
 
 /// Visits the nodes that can act for the round: those that all hear, with an update that follows the same closed round.

@@ -11,6 +11,7 @@
 pub(super) mod acting;
 mod experts;
 mod pursuit;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -27,7 +28,6 @@ use super::shared::Shared;
 use crate::event::{Arrival, AverageReport, FetchKind, Timer};
 use crate::follower::Closed;
 use crate::quorum::{ATTEMPTS, Patience};
-use crate::status::Waiting;
 use crate::trials::Known;
 use crate::view::Update;
 
@@ -397,39 +397,5 @@ impl Exchange {
             let patience = shared.now + shared.spec.round.grace();
             shared.outbox.set_timer(takeover, patience);
         }
-    }
-
-    /// Returns what is waited for, most important first.
-    pub(super) fn waiting(&self, shared: &Shared, now: Timestamp) -> Vec<Waiting> {
-        let since = now.since(self.started);
-        let mut waiting = Vec::new();
-        if self.mean.lacks_candidate() {
-            let who = if shared.view.has_aggregator() {
-                "the aggregator"
-            } else {
-                "an acting aggregator"
-            };
-            let what = format!("{who} to close round {}", self.round);
-            waiting.push(Waiting::new(what, since));
-        } else if self.mean.lacks_mean() {
-            let author = self.mean.candidate().iter().map(|c| c.author).collect();
-            waiting.push(Waiting::from_peers("the round's mean", author, since));
-        }
-        let owners = self.experts.owners_awaited();
-        let others = [
-            (
-                "local updates",
-                owners.union(&self.updates_awaited).copied().collect(),
-            ),
-            ("experts", self.experts.owners_on_their_way()),
-            ("proxies", shared.proxies.owners()),
-        ];
-        for (what, whom) in others {
-            let whom: Vec<NodeId> = BTreeSet::into_iter(whom).collect();
-            if !whom.is_empty() {
-                waiting.push(Waiting::from_peers(what, whom, since));
-            }
-        }
-        waiting
     }
 }

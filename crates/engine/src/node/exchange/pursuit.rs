@@ -143,6 +143,12 @@ impl Pursuit {
         self.candidate.as_ref().is_some_and(wanted)
     }
 
+    /// Tells whether the candidate's mean is being recomputed.
+    pub(super) fn is_on_trial(&self) -> bool {
+        let candidate = self.candidate.as_ref();
+        candidate.is_some_and(|candidate| candidate.on_trial)
+    }
+
     /// Tells whether the mean cannot be had, neither fetched nor recomputed.
     pub(in crate::node) fn is_stuck(&self) -> bool {
         let stuck = |candidate: &Candidate| candidate.mean == Mean::Failed && !candidate.on_trial;
