@@ -32,14 +32,14 @@ use crate::encoding::{as_list, shared};
 pub enum Input {
     /// The process is up; the first input.
     Start,
-    /// A peer said a good hello.
+    /// A peer said a good hello, or a member that is not connected was heard of through others.
     PeerUp {
         /// The peer.
         node: NodeId,
         /// What it is.
         role: Role,
     },
-    /// The last connection to a peer closed.
+    /// The last connection to a peer closed, or a member is heard of no more.
     PeerDown {
         /// The peer.
         node: NodeId,

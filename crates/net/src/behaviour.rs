@@ -27,6 +27,10 @@ use crate::rpc::{self, Rpc};
 use crate::traffic::Traffic;
 use crate::wire::{GreetingCall, HelloCall, MAX_FOLLOWED, PeersCall, SyncCall};
 
+/// The part of its name that only the topic of presence has.
+pub(crate) const PRESENCE_TOPIC: &str = "presence";
+/// Topics to which every node subscribes.
+const COMMON_TOPICS: usize = 3;
 /// Connections to one peer. Two nodes that dial each other at the same moment have two.
 pub(crate) const MAX_CONNECTIONS_PER_PEER: u32 = 2;
 /// Handshakes at once, in each direction. Strangers must not fill memory with half-open connections.
@@ -48,7 +52,7 @@ const GOSSIP_QUEUE: usize = 128;
 /// An advert may wait this long for a slow peer before it is left to sync: 64 KiB to twelve peers at 1 Mbit/s.
 const GOSSIP_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The topics of a federation: two for all nodes and, in a large federation, one for each author.
+/// The topics of a federation: three for all nodes and, in a large federation, one for each author.
 #[derive(Debug, Clone)]
 pub(crate) struct Topics {
     prefix: String,
@@ -56,6 +60,8 @@ pub(crate) struct Topics {
     pub(crate) advert: IdentTopic,
     /// Closed rounds and other adverts that must not queue behind those.
     pub(crate) control: IdentTopic,
+    /// Who is here.
+    pub(crate) presence: IdentTopic,
 }
 
 impl Topics {
@@ -65,8 +71,14 @@ impl Topics {
         Self {
             advert: topic("advert"),
             control: topic("control"),
+            presence: topic(PRESENCE_TOPIC),
             prefix,
         }
+    }
+
+    /// Returns the topics to which every node subscribes.
+    pub(crate) fn common(&self) -> [&IdentTopic; COMMON_TOPICS] {
+        [&self.advert, &self.control, &self.presence]
     }
 
     /// Returns the topic of an author's adverts for its followers.
@@ -96,7 +108,8 @@ pub(crate) struct TopicFilter {
 
 impl TopicSubscriptionFilter for TopicFilter {
     fn can_subscribe(&mut self, topic: &TopicHash) -> bool {
-        let is_common = *topic == self.topics.advert.hash() || *topic == self.topics.control.hash();
+        let mut common = self.topics.common().into_iter();
+        let is_common = common.any(|common| *topic == common.hash());
         let of_author = || {
             let author = topic
                 .as_str()
@@ -208,8 +221,8 @@ pub(crate) fn gossip(
             by_author: broadcast_set.is_partial(),
         },
         // A node that changes all authors that it follows names the old and the new ones in one request.
-        max_subscribed_topics: MAX_FOLLOWED + 2,
-        max_subscriptions_per_request: 2 * MAX_FOLLOWED + 2,
+        max_subscribed_topics: MAX_FOLLOWED + COMMON_TOPICS,
+        max_subscriptions_per_request: 2 * MAX_FOLLOWED + COMMON_TOPICS,
     };
     let config = gossip_config().map_err(|error| error.to_string())?;
     let gossip =
@@ -218,7 +231,7 @@ pub(crate) fn gossip(
         registry.sub_registry_with_prefix("gossipsub"),
         gossipsub::MetricsConfig::default(),
     );
-    for topic in [&topics.advert, &topics.control] {
+    for topic in topics.common() {
         gossip.subscribe(topic).map_err(|error| error.to_string())?;
     }
     Ok(gossip)

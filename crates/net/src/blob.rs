@@ -9,10 +9,15 @@
 //!   peer's Server ◄────────┘  reads segments of held blobs, a bounded number in memory
 //! ```
 //!
+//! If nobody who holds a blob is connected, a peer that is connected with its owner fetches it and serves it on: one errand
+//! of that peer, one detour here.
+//!
 //! Only verified segments touch the store, and a wrong segment convicts its sender. Bytes in flight are bounded per peer
 //! and in all, on both sides. The receiver says whether segments may be packed. The verified, stored and held bytes are
 //! the same either way.
 
+mod detour;
+mod errand;
 mod fetcher;
 mod job;
 mod link;
@@ -23,8 +28,9 @@ mod spares;
 
 use std::time::Duration;
 
+pub(crate) use errand::Errands;
+pub(crate) use fetcher::{Detours, Fetcher, Request};
 pub use fetcher::{FetchError, Fetched};
-pub(crate) use fetcher::{Fetcher, Request};
 pub use packing::{Packing, Width};
 pub(crate) use server::serve;
 

@@ -37,6 +37,18 @@ pub enum Event {
         /// Who.
         node: NodeId,
     },
+    /// A member that is not connected is here: others pass on what it says.
+    Heard {
+        /// Who.
+        node: NodeId,
+        /// What it is.
+        role: Role,
+    },
+    /// A member of which only others told is here no more.
+    Unheard {
+        /// Who.
+        node: NodeId,
+    },
     /// This node and a peer refuse each other.
     Refused {
         /// Who, as far as known.

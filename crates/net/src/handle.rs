@@ -15,7 +15,8 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
-use crate::blob::{FetchError, Fetched, Fetcher, Packing, Request};
+use crate::blob::{Detours, FetchError, Fetched, Fetcher, Packing, Request};
+use crate::catalogue::Catalogue;
 use crate::config::Compression;
 use crate::roster::Roster;
 use crate::traffic::{Traffic, TrafficSnapshot};
@@ -115,6 +116,7 @@ pub(crate) struct Shared {
     pub(crate) listeners: RwLock<Vec<Multiaddr>>,
     pub(crate) traffic: Arc<Traffic>,
     pub(crate) roster: Arc<Roster>,
+    pub(crate) catalogue: Arc<Catalogue>,
 }
 
 /// The application's end of the network.
@@ -178,8 +180,9 @@ impl Handle {
 
     /// Fetches a blob unless this node holds it.
     ///
-    /// It asks the named providers and peers that announced the blob, and as a last resort all connected peers. Several
-    /// callers share one transfer and its result. Cancel-safe: received segments are kept and not fetched again.
+    /// It asks the named providers and peers that announced the blob, and as a last resort all connected peers. While nobody
+    /// who holds it is connected, one of these is asked to fetch it, an aggregator first. Several callers share one transfer
+    /// and its result. Cancel-safe: received segments are kept and not fetched again.
     ///
     /// # Errors
     /// Fails if the blob is too large, the store cannot take it, or time is up. The error says what each provider did.
@@ -195,6 +198,7 @@ impl Handle {
                 providers,
                 deadline,
                 packing: None,
+                detours: Detours::Allowed,
             })
             .await
     }
@@ -221,6 +225,7 @@ impl Handle {
                 providers,
                 deadline,
                 packing,
+                detours: Detours::Allowed,
             })
             .await
     }

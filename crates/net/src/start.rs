@@ -19,8 +19,9 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use crate::behaviour::{self, Behaviour, IDLE_TIMEOUT, Topics};
-use crate::blob::{self, Fetcher, Wish};
+use crate::blob::{self, Errands, Fetcher, Wish};
 use crate::book::Book;
+use crate::catalogue::Catalogue;
 use crate::config::Config;
 use crate::event::{EVENT_QUEUE, Event, Outbox};
 use crate::gate::{self, GATE_QUEUE, Rules};
@@ -93,7 +94,8 @@ pub async fn start(
     );
     // Listening comes before anything is spawned: a port in use is an error of the caller, not a log line.
     listen(&mut swarm, &config.listen).await?;
-    let book = recall(&config).await;
+    let catalogue = Catalogue::default();
+    let book = recall(&config, &catalogue).await;
     let beginning = Beginning {
         swarm,
         config,
@@ -101,17 +103,18 @@ pub async fn start(
         topics,
         book,
     };
-    Ok(launch(beginning, blobs, traffic))
-}
-
-/// Makes the queues, and spawns the task and its helpers.
-fn launch(beginning: Beginning, blobs: Arc<dyn BlobStore>, traffic: Arc<Traffic>) -> Network {
     let shared = Arc::new(Shared {
         node: beginning.identity.node_id(),
         listeners: RwLock::default(),
         traffic,
         roster: Arc::new(Roster::new()),
+        catalogue: Arc::new(catalogue),
     });
+    Ok(launch(beginning, blobs, shared))
+}
+
+/// Makes the queues, and spawns the task and its helpers.
+fn launch(beginning: Beginning, blobs: Arc<dyn BlobStore>, shared: Arc<Shared>) -> Network {
     let cancel = CancellationToken::new();
     let (events, received) = mpsc::channel(EVENT_QUEUE);
     let (command, commands) = mpsc::channel(COMMAND_QUEUE);
@@ -185,14 +188,24 @@ fn exchange_blobs(
         .accept(StreamProtocol::new(BLOB_PROTOCOL))
         .expect("nobody else accepts blob streams");
     let (roster, traffic) = (shared.roster.clone(), shared.traffic.clone());
-    helpers.spawn(blob::serve(
-        incoming,
+    let fetcher = Fetcher::new(
         blobs.clone(),
         roster.clone(),
         traffic.clone(),
+        control,
+        wish,
+        cancel.clone(),
+    );
+    let errands = Errands::new(fetcher.clone(), shared.catalogue.clone(), roster.clone());
+    helpers.spawn(blob::serve(
+        incoming,
+        blobs,
+        Arc::new(errands),
+        roster,
+        traffic,
         cancel.clone(),
     ));
-    Fetcher::new(blobs, roster, traffic, control, wish, cancel.clone())
+    fetcher
 }
 
 /// Listens at every address and waits until each listener has one or has failed.
@@ -273,7 +286,7 @@ fn explain_listen(error: &io::Error) -> String {
 }
 
 /// Makes a book of the adverts that earlier processes of this node received. Adverts that do not verify are left out.
-async fn recall(config: &Config) -> Book {
+async fn recall(config: &Config, catalogue: &Catalogue) -> Book {
     let (known, heard) = (config.known.clone(), config.heard.clone());
     let verified = tokio::task::spawn_blocking(move || {
         let verified = known.into_iter().filter_map(|signed| {
@@ -289,6 +302,7 @@ async fn recall(config: &Config) -> Book {
     let mut book = Book::of(BroadcastSet::of(&config.spec));
     // Entered at time 0, so that they count as settled and sync offers them at once.
     for (signed, advert) in verified.await.unwrap_or_default() {
+        catalogue.note(&advert);
         book.insert(Arc::new(signed), &advert, Timestamp::default());
     }
     // After the adverts: where the book has the advert itself, its window is exact (see `Book::remember`).

@@ -9,6 +9,7 @@
 //!    checked ─┼─► Task ─────┼─► Exchange   addresses told and asked for
 //!     events ─┤     ▲       ├─► Gossip     adverts as they are published
 //!       tick ─┘     │       ├─► Syncing    adverts that gossip lost
+//!                   │       ├─► Presence   who is here without a connection
 //!                   │       └─► Adverts    what is known, wanted and made here
 //!                   └── findings ──┘           (all are lent the Base)
 //! ```
@@ -27,6 +28,7 @@ mod finding;
 mod gossip;
 mod hello;
 mod peers;
+mod presence;
 mod syncing;
 
 use std::collections::BTreeSet;
@@ -65,6 +67,7 @@ use finding::Finding;
 use gossip::Gossip;
 use hello::Reception;
 use peers::{Connection, Gone, Hello, Peers};
+use presence::Presence;
 use syncing::Syncing;
 
 /// The beat of all periodic work: shorter than the shortest back-off.
@@ -113,6 +116,7 @@ pub(crate) struct Task {
     adverts: Adverts,
     gossip: Gossip,
     syncing: Syncing,
+    presence: Presence,
     next_prune: Instant,
     /// How many changes of the book of members were acted on.
     heeded: u64,
@@ -125,29 +129,31 @@ impl Task {
     pub(crate) fn new(beginning: Beginning, outlets: Outlets, shared: Arc<Shared>) -> Self {
         let now = Instant::now();
         let broadcast_set = BroadcastSet::of(&beginning.config.spec);
+        let base = Base {
+            clocks: Clocks::new(beginning.config.clock.now(), now),
+            swarm: beginning.swarm,
+            own: beginning.identity.node_id(),
+            identity: beginning.identity,
+            config: beginning.config,
+            peers: Peers::default(),
+            standing: Standing::default(),
+            outbox: outlets.events,
+            shared,
+            rng: StdRng::from_os_rng(),
+        };
         let mut task = Self {
             reception: Reception::default(),
             dialing: Dialing::default(),
             exchange: Exchange::new(now),
             adverts: Adverts::new(broadcast_set, beginning.book, outlets.gate),
+            presence: Presence::new(&base, &beginning.topics, now),
             gossip: Gossip::new(beginning.topics),
-            syncing: Syncing::new(beginning.config.sync_every, now),
+            syncing: Syncing::new(base.config.sync_every, now),
             next_prune: now + PRUNE_EVERY,
             heeded: 0,
             next_roll_call: now,
             revoked: BTreeSet::new(),
-            base: Base {
-                clocks: Clocks::new(beginning.config.clock.now(), now),
-                swarm: beginning.swarm,
-                own: beginning.identity.node_id(),
-                identity: beginning.identity,
-                config: beginning.config,
-                peers: Peers::default(),
-                standing: Standing::default(),
-                outbox: outlets.events,
-                shared,
-                rng: StdRng::from_os_rng(),
-            },
+            base,
         };
         // The swarm listens already, so the events of these addresses are gone.
         let listeners: Vec<Multiaddr> = task.base.swarm.listeners().cloned().collect();
@@ -217,6 +223,7 @@ impl Task {
         self.dialing.dial_due(base, now);
         self.syncing.start_due(base, &self.adverts, now);
         self.exchange.ask_due(base, now);
+        self.presence.tick(base, now);
         base.lift_bans();
         if self.next_prune <= now {
             self.next_prune = now + PRUNE_EVERY;
@@ -355,7 +362,9 @@ impl Task {
                 Vec::from_iter(self.exchange.on_event(base, &mut self.dialing, event))
             }
             BehaviourEvent::Gossip(event) => {
-                Vec::from_iter(self.gossip.on_event(base, adverts, event))
+                let taken = self.presence.take(base, event);
+                let other = |event: Box<_>| self.gossip.on_event(base, adverts, *event);
+                Vec::from_iter(taken.unwrap_or_else(other))
             }
             BehaviourEvent::Ping(event) => return base.on_ping(event),
             BehaviourEvent::Mdns(event) => return self.dialing.on_mdns(base, event),
@@ -372,7 +381,10 @@ impl Task {
         for finding in findings {
             match finding {
                 Finding::Fault(node, reason) => self.strike(node, reason),
-                Finding::Arrival(node) => self.dialing.welcomed(node),
+                Finding::Arrival(node) => {
+                    self.dialing.welcomed(node);
+                    self.presence.on_arrival(&mut self.base, &node);
+                }
                 Finding::Answer(node) => {
                     // At once and not at the next tick: a newcomer knows nothing and nobody yet.
                     self.syncing.start(&mut self.base, &self.adverts, node);
@@ -424,6 +436,7 @@ impl Task {
                 self.dialing.lost(base, node);
                 tracing::debug!(%node, ?cause, "peer down");
                 base.tell(Event::PeerDown { node });
+                self.presence.on_departure(base);
             }
             Hello::Refused => self.dialing.refused(base, node),
             Hello::Waiting => {
@@ -506,6 +519,7 @@ impl Task {
             return;
         }
         self.follow(Vec::new());
+        self.presence.say_goodbye(&mut self.base);
         self.gossip.leave(&mut self.base);
         // The swarm sends only while it is polled, so it is polled for a moment with its events thrown away.
         let swarm = &mut self.base.swarm;

@@ -10,6 +10,8 @@ use fednode_core::Role;
 use prometheus_client::registry::Registry;
 use serde::Serialize;
 
+use crate::behaviour::PRESENCE_TOPIC;
+
 /// Bytes so far. Gossip, control and blob bytes are payload. Wire bytes are all encrypted bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct TrafficSnapshot {
@@ -123,6 +125,10 @@ impl Traffic {
             return sums;
         }
         for (name, labels, value) in text.lines().filter_map(parse_counter) {
+            // Who is here is no advert; its bytes count on the wire.
+            if labels.contains(PRESENCE_TOPIC) {
+                continue;
+            }
             let direction = ["Inbound", "Outbound"]
                 .into_iter()
                 .find(|direction| labels.contains(direction));

@@ -265,6 +265,8 @@ pub(crate) enum Want {
         /// A blob that the receiver holds, to pack against.
         base: Option<BlobId>,
     },
+    /// Nothing yet: the receiver should fetch the blob, which an advert names in this size.
+    Bring { size: u64 },
 }
 
 /// The header before the bytes, or in their place.
@@ -289,6 +291,8 @@ pub(crate) enum Answer {
     },
     /// The blob is not held completely.
     NotHeld,
+    /// The blob is being fetched. Ask again.
+    Later,
     /// The blob is held but could not be read.
     Failed,
 }
@@ -384,7 +388,8 @@ mod tests {
             width: Width::Four,
             base: Some(blob),
         };
-        for want in [Want::List, Want::Segment(u32::MAX), packed] {
+        let bring = Want::Bring { size: u64::MAX };
+        for want in [Want::List, Want::Segment(u32::MAX), packed, bring] {
             assert!(
                 encode(&BlobAsk {
                     id: u32::MAX,

@@ -289,15 +289,20 @@ impl<M: Machine> Driver<M> {
             Event::Listening(address) => self.base.listening(address.to_string()),
             Event::PeerUp { node, role } => {
                 info!(peer = %node, ?role, "peer is up");
-                self.standing.peer_up(node, role);
-                let at = self.base.now();
-                self.base.journal.add(Entry::Peer { node, role, at });
-                self.feed(Input::PeerUp { node, role });
+                self.on_presence(node, role);
+            }
+            // Who can be heard takes part, connected or not: what it says and what it made come through others.
+            Event::Heard { node, role } => {
+                info!(peer = %node, ?role, "member is here, heard of through others");
+                self.on_presence(node, role);
             }
             Event::PeerDown { node } => {
                 info!(peer = %node, "peer is down");
-                self.standing.peer_down(node, self.base.now());
-                self.feed(Input::PeerDown { node });
+                self.on_absence(node);
+            }
+            Event::Unheard { node } => {
+                info!(peer = %node, "member is heard of no more");
+                self.on_absence(node);
             }
             Event::Advert { signed, advert } => {
                 self.standing.heard(&advert);
@@ -349,6 +354,18 @@ impl<M: Machine> Driver<M> {
             Event::Superseded => return Err(RunError::Superseded),
         }
         Ok(())
+    }
+
+    fn on_presence(&mut self, node: NodeId, role: Role) {
+        self.standing.peer_up(node, role);
+        let at = self.base.now();
+        self.base.journal.add(Entry::Peer { node, role, at });
+        self.feed(Input::PeerUp { node, role });
+    }
+
+    fn on_absence(&mut self, node: NodeId) {
+        self.standing.peer_down(node, self.base.now());
+        self.feed(Input::PeerDown { node });
     }
 
     fn on_refused(

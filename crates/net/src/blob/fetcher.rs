@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -74,6 +75,13 @@ pub enum FetchError {
     Closed,
 }
 
+/// Whether a peer may be asked to fetch a blob that no connected peer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Detours {
+    Allowed,
+    Never,
+}
+
 /// A request for a blob.
 #[derive(Debug)]
 pub(crate) struct Request {
@@ -81,6 +89,7 @@ pub(crate) struct Request {
     pub(crate) providers: Vec<NodeId>,
     pub(crate) deadline: Duration,
     pub(crate) packing: Option<Packing>,
+    pub(crate) detours: Detours,
 }
 
 /// Fetches blobs. A cheap clone of one shared state.
@@ -109,6 +118,14 @@ pub(super) struct Job {
     pub(super) packing: Option<Packing>,
     pub(super) providers: Mutex<BTreeSet<NodeId>>,
     pub(super) state: watch::Sender<State>,
+    may_detour: AtomicBool,
+}
+
+impl Job {
+    /// Tells whether any of its callers allows detours.
+    pub(super) fn may_detour(&self) -> bool {
+        self.may_detour.load(Ordering::Relaxed)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -158,12 +175,7 @@ impl Fetcher {
 
     /// Fetches a blob unless the store holds it. Cancel-safe: dropping the future abandons the wait, never stored bytes.
     pub(crate) async fn fetch(&self, request: Request) -> Result<Fetched, FetchError> {
-        let Request {
-            blob,
-            providers,
-            deadline,
-            packing,
-        } = request;
+        let (blob, deadline) = (request.blob, request.deadline);
         if blob.size > MAX_BLOB_BYTES {
             return Err(FetchError::TooLarge(blob.size));
         }
@@ -173,7 +185,7 @@ impl Fetcher {
         if held.is_ok_and(|size| size == Some(blob.size)) {
             return Ok(Fetched::default());
         }
-        let mut state = self.join(blob, providers, packing);
+        let mut state = self.join(request);
         let over = async {
             state
                 .wait_for(|state| matches!(state, State::Over(_)))
@@ -187,6 +199,11 @@ impl Fetcher {
         }
     }
 
+    /// Runs work that ends before the fetcher is closed.
+    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        self.0.tasks.spawn(work);
+    }
+
     /// Waits until all jobs and links have ended. The token must be cancelled before.
     pub(crate) async fn closed(&self) {
         self.0.tasks.close();
@@ -194,12 +211,8 @@ impl Fetcher {
     }
 
     /// Joins the job of a blob, or starts it.
-    fn join(
-        &self,
-        blob: BlobRef,
-        providers: Vec<NodeId>,
-        packing: Option<Packing>,
-    ) -> watch::Receiver<State> {
+    fn join(&self, request: Request) -> watch::Receiver<State> {
+        let Request { blob, packing, .. } = request;
         let mut jobs = lock(&self.0.jobs);
         let job = jobs.entry(blob).or_insert_with(|| {
             let all = blob.n_segments() as usize;
@@ -212,6 +225,7 @@ impl Fetcher {
                 packing,
                 providers: Mutex::default(),
                 state: watch::Sender::new(start),
+                may_detour: AtomicBool::new(false),
             });
             self.0
                 .tasks
@@ -219,7 +233,10 @@ impl Fetcher {
             job
         });
         // Later callers may know more providers; the job looks at the set again and again.
-        lock(&job.providers).extend(providers);
+        lock(&job.providers).extend(request.providers);
+        if request.detours == Detours::Allowed {
+            job.may_detour.store(true, Ordering::Relaxed);
+        }
         // Subscribed while the lock on the jobs is held, so that `supervise` cannot end the job in between.
         job.state.subscribe()
     }

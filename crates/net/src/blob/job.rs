@@ -17,6 +17,7 @@ use tokio::sync::watch;
 use tokio::time::sleep_until;
 
 use super::Wish;
+use super::detour::Detour;
 use super::fetcher::{FetchError, Fetched, Job, Shared, State, lock};
 use super::link::{Form, LinkError, Received};
 use super::packing::{self, Malformed, Packing, Workbench};
@@ -38,6 +39,7 @@ pub(super) struct Run {
     base: Mutex<Option<BlobRef>>,
     /// When to request connections to absent providers again.
     connect_due: Mutex<Instant>,
+    detour: Detour,
 }
 
 /// The result of one request for a segment.
@@ -65,7 +67,9 @@ enum Rejection {
 impl Run {
     pub(super) fn new(shared: Arc<Shared>, blob: BlobRef, job: Arc<Job>) -> Self {
         let connect_due = Mutex::new(Instant::now());
+        let detour = Detour::new(shared.clone(), blob, job.clone());
         Self {
+            detour,
             shared,
             blob,
             job,
@@ -76,6 +80,13 @@ impl Run {
 
     /// Brings the blob into the store. Callers have deadlines; the job has none.
     pub(super) async fn go(self) -> Result<Fetched, FetchError> {
+        tokio::select! {
+            fetched = self.transfer() => fetched,
+            never = self.detour.run() => match never {},
+        }
+    }
+
+    async fn transfer(&self) -> Result<Fetched, FetchError> {
         let blob = self.blob;
         let partial = self.store(move |store| store.begin(blob)).await?;
         self.look_for_base().await?;
@@ -297,7 +308,10 @@ impl Run {
     fn judge(&self, node: NodeId, error: LinkError) -> Failure {
         match error {
             // A wrong size may be the fault of the advert's author, so the peer gets no strike for it.
-            LinkError::NotHeld | LinkError::OtherSize => Failure::NotHeld,
+            LinkError::NotHeld | LinkError::Later | LinkError::OtherSize => {
+                self.detour.on_not_held(node);
+                Failure::NotHeld
+            }
             LinkError::Lost => Failure::Lost,
             LinkError::Violation => {
                 let reason = format!("broke the blob protocol for {}", self.blob.id.short());
@@ -330,8 +344,10 @@ impl Run {
                 },
             )
         }));
+        let fresh = self.detour.take_fresh();
+        fresh.iter().for_each(|node| schedule.forgive(node));
         let (done, all) = schedule.progress();
-        let providers = schedule.report();
+        let providers = self.detour.report().unwrap_or_else(|| schedule.report());
         self.job.state.send_replace(State::Running {
             done,
             all,
@@ -348,6 +364,7 @@ impl Run {
         self.wish_for_providers(now);
         tokio::select! {
             () = sleep_until(at.into()) => {}
+            () = self.detour.news.notified() => {}
             // A closed roster means shutdown. The sleep keeps the loop from spinning until the token is seen.
             changed = around.changed() => {
                 if changed.is_err() {

@@ -46,6 +46,8 @@ pub(crate) enum LinkError {
     /// The author of the advert may have named a wrong size, so this says nothing about the peer.
     #[error("what the peer holds by that name is of another size")]
     OtherSize,
+    #[error("the peer is fetching it")]
+    Later,
     #[error("the link was lost")]
     Lost,
     #[error("the peer broke the protocol")]
@@ -206,6 +208,8 @@ impl Owed {
             // Answers come in order, so another id means that the peer skipped or made up an answer.
             _ if answer.id != self.id => Err(LinkError::Violation),
             Answer::NotHeld | Answer::Failed => Err(LinkError::NotHeld),
+            Answer::Later if matches!(self.want, Want::Bring { .. }) => Err(LinkError::Later),
+            Answer::Later => Err(LinkError::Violation),
             Answer::Bytes(length) if u64::from(length) == self.expected => {
                 Ok((length as usize, Some(Form::Plain)))
             }

@@ -207,6 +207,14 @@ impl Schedule {
         }
     }
 
+    /// Ends the rest of a provider that holds the blob since now.
+    pub(crate) fn forgive(&mut self, node: &NodeId) {
+        if let Some(provider) = self.providers.get_mut(node) {
+            (provider.rest, provider.resting_until) = (FIRST_REST, None);
+            provider.last_failure = None;
+        }
+    }
+
     /// Returns when a rest ends or impatience begins, if a request may be possible then that is not possible now.
     pub(crate) fn wakes_at(&self, now: Instant) -> Option<Instant> {
         let rests = self

@@ -16,6 +16,7 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::errand::Errands;
 use super::packing::{self, Width, Workbench};
 use super::spares::Spares;
 use super::{MAX_INBOUND, MAX_INBOUND_PER_PEER};
@@ -37,6 +38,7 @@ const SEND_PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) async fn serve(
     mut incoming: libp2p_stream::IncomingStreams,
     store: Arc<dyn BlobStore>,
+    errands: Arc<Errands>,
     roster: Arc<Roster>,
     traffic: Arc<Traffic>,
     cancel: CancellationToken,
@@ -64,6 +66,7 @@ pub(crate) async fn serve(
         let service = Service {
             node,
             store: store.clone(),
+            errands: errands.clone(),
             roster: roster.clone(),
             traffic: traffic.clone(),
             own: Arc::new(Semaphore::new(1)),
@@ -165,6 +168,7 @@ impl Drop for Place {
 struct Service {
     node: NodeId,
     store: Arc<dyn BlobStore>,
+    errands: Arc<Errands>,
     roster: Arc<Roster>,
     traffic: Arc<Traffic>,
     /// Room for one segment of this stream.
@@ -234,20 +238,25 @@ impl Service {
             // Packing needs a turn, plain segments do not: they must not wait behind a compressor.
             let turn = match ask.want {
                 Want::Packed { .. } => self.workbench.turn().await,
-                Want::List | Want::Segment(_) => None,
+                Want::List | Want::Segment(_) | Want::Bring { .. } => None,
             };
             let (store, spares, workbench) = (
                 self.store.clone(),
                 self.spares.clone(),
                 self.workbench.clone(),
             );
+            let (id, want) = (ask.blob, ask.want);
             let read =
                 tokio::task::spawn_blocking(move || answer(&*store, &ask, &spares, &workbench))
                     .await;
             drop(turn);
-            let Ok((answer, bytes)) = read else {
+            let Ok((mut answer, bytes)) = read else {
                 return Ok(());
             };
+            // Somebody else may hold what this node lacks.
+            if let (Want::Bring { size }, Answer::NotHeld) = (want, answer.outcome) {
+                answer.outcome = self.errands.run(self.node, BlobRef { id, size });
+            }
             place.send(Ready {
                 answer,
                 bytes,
@@ -309,9 +318,9 @@ fn read(
     spares: &Spares,
     workbench: &Workbench,
 ) -> io::Result<(Answer, Vec<u8>)> {
-    if store.held(&ask.blob).is_none() {
+    let Some(held) = store.held(&ask.blob) else {
         return Ok((Answer::NotHeld, Vec::new()));
-    }
+    };
     let segment = |index| -> io::Result<Vec<u8>> {
         let mut bytes = spares.take();
         store.read_segment_into(&ask.blob, index, &mut bytes)?;
@@ -320,6 +329,8 @@ fn read(
     match ask.want {
         Want::List => Ok(plain(store.segment_list(&ask.blob)?.values().concat())),
         Want::Segment(index) => Ok(plain(segment(index)?)),
+        Want::Bring { size } if size == held => Ok(plain(Vec::new())),
+        Want::Bring { .. } => Ok((Answer::Failed, Vec::new())),
         Want::Packed { index, width, base } => {
             let segment = segment(index)?;
             let base = base.and_then(|base| read_base(store, base, index, segment.len(), spares));

@@ -165,6 +165,7 @@ impl Adverts {
         // Into the book only once there is room: an advert that is marked as known is never offered again.
         self.book
             .insert(Arc::new(signed.clone()), &advert, crate::clock::now());
+        base.shared.catalogue.note(&advert);
         tracing::debug!(author = %advert.author, kind = advert.body.kind(), round = %advert.round, "advert");
         base.tell(Event::Advert { signed, advert });
         Admission::Admitted

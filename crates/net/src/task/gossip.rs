@@ -123,7 +123,7 @@ impl Gossip {
 
     /// Unsubscribes from the topics of the federation, so that peers drop this node from their meshes at once.
     pub(super) fn leave(&self, base: &mut Base) {
-        for topic in [&self.topics.advert, &self.topics.control] {
+        for topic in self.topics.common() {
             base.swarm.behaviour_mut().gossip.unsubscribe(topic);
         }
     }
@@ -266,7 +266,12 @@ fn reject(base: &mut Base, origin: &Origin, reason: String) -> Option<Finding> {
 }
 
 /// Tells gossip what becomes of a message. Until then gossip does not forward it.
-fn verdict(base: &mut Base, id: &MessageId, source: &PeerId, acceptance: MessageAcceptance) {
+pub(super) fn verdict(
+    base: &mut Base,
+    id: &MessageId,
+    source: &PeerId,
+    acceptance: MessageAcceptance,
+) {
     base.swarm
         .behaviour_mut()
         .gossip

@@ -31,6 +31,10 @@ const MAX_PING_FAILURES: u32 = 3;
 const REPLY_BURST: f64 = (8 << 20) as f64;
 const REPLY_RATE: f64 = (1 << 20) as f64;
 
+/// Messages of presence that a peer may pass on at once, and per second: those of a large federation that begins.
+const PRESENCE_BURST: f64 = 1024.0;
+const PRESENCE_RATE: f64 = 32.0;
+
 /// All connected peers.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
@@ -52,6 +56,8 @@ pub(super) struct Peer {
     pub(super) sync: SyncState,
     /// Limits the replies of all protocols together, so that a peer gains nothing by spreading its requests.
     pub(super) budget: Bucket,
+    /// Limits the messages of presence, each of which costs a signature.
+    pub(super) presence: Bucket,
     /// When the connections are closed, if nothing changes before.
     pub(super) deadline: Option<Instant>,
 }
@@ -170,6 +176,7 @@ impl Peer {
             rtt: None,
             sync: SyncState::default(),
             budget: Bucket::new(REPLY_BURST, REPLY_RATE, now),
+            presence: Bucket::new(PRESENCE_BURST, PRESENCE_RATE, now),
             deadline: Some(now + HELLO_PATIENCE),
         }
     }

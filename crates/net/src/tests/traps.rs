@@ -76,7 +76,7 @@ async fn messages_at_the_cap_arrive_back_to_back() {
     const N: usize = 60;
     let topics = home();
     let (mut ann, mut bob) = (swarm(&topics), swarm(&topics));
-    timeout(PATIENCE, meet(&mut ann, &mut bob, 2))
+    timeout(PATIENCE, meet(&mut ann, &mut bob, home().common().len()))
         .await
         .expect("they subscribe to each other");
     for n in 0..N {
@@ -116,10 +116,10 @@ async fn subscriptions_fit_and_foreign_topics_are_not_heard() {
             "our own filter refuses foreign topics"
         );
     }
-    timeout(PATIENCE, meet(&mut ann, &mut bob, 2))
+    timeout(PATIENCE, meet(&mut ann, &mut bob, home().common().len()))
         .await
         .expect("they subscribe to each other");
-    let ours: BTreeSet<_> = [home().advert.hash(), home().control.hash()].into();
+    let ours: BTreeSet<_> = home().common().map(|topic| topic.hash()).into();
     for (_, topics) in ann.behaviour().all_peers() {
         assert_eq!(topics.into_iter().cloned().collect::<BTreeSet<_>>(), ours);
     }

@@ -1,0 +1,202 @@
+//! Presence on gossip: this member says that it is here, and hears of members that it is not connected with.
+//!
+//! ```text
+//!   every so often, and soon after news ──► "I am here" ──► gossip ──► peers ──► their peers
+//!   gossip ─► welcome peer? ─► wanted? newer? signed? ─► Company ──► Event::Heard, Event::Unheard
+//! ```
+//!
+//! Who is connected needs no such message, and a lost connection counts more than an old one. In a federation of any size a
+//! node hears about ten of these messages a second at most: the more members, the rarer each speaks.
+
+use std::time::{Duration, Instant};
+
+use fednode_core::{NodeId, Timestamp};
+use libp2p::gossipsub::{self, Event as GossipEvent, IdentTopic, MessageAcceptance};
+use rand::Rng;
+
+use super::base::Base;
+use super::finding::Finding;
+use super::gossip::verdict;
+use crate::behaviour::Topics;
+use crate::event::Event;
+use crate::identity::node_id;
+use crate::presence::{
+    Change, Claim, Company, MAX_PRESENCE_BYTES, Presence as Said, PresenceError,
+};
+
+/// How often a member of a small federation says that it is here.
+const EVERY: Duration = Duration::from_secs(10);
+/// Shortest time between two of its messages.
+const SHORTEST_GAP: Duration = Duration::from_secs(1);
+/// A federation of so many members speaks as often as that. In larger ones each member speaks less often.
+const SMALL: u32 = 100;
+/// Messages that may be lost before a member counts as gone.
+const MISSES: u32 = 3;
+
+/// What this member says of its presence, and what it hears of that of others.
+#[derive(Debug)]
+pub(super) struct Presence {
+    topic: IdentTopic,
+    company: Company,
+    every: Duration,
+    gap: Duration,
+    last: Option<Instant>,
+    next: Instant,
+    /// The time of the last own message: the next one must be newer.
+    issued_at: Timestamp,
+}
+
+impl Presence {
+    pub(super) fn new(base: &Base, topics: &Topics, now: Instant) -> Self {
+        let planned = base.config.spec.nodes;
+        let scale = f64::from(planned.max(SMALL)) / f64::from(SMALL);
+        Self {
+            topic: topics.presence.clone(),
+            company: Company::new(base.config.federation, planned),
+            every: EVERY.mul_f64(scale),
+            gap: SHORTEST_GAP.mul_f64(scale),
+            last: None,
+            next: now,
+            issued_at: Timestamp::default(),
+        }
+    }
+
+    /// Says that this member is here when that is due, and tells who is here no more.
+    pub(super) fn tick(&mut self, base: &mut Base, now: Instant) {
+        if self.next <= now && base.peers.welcome().next().is_some() {
+            let life = self.every * MISSES + self.every / 2;
+            self.say(base, u32::try_from(life.as_secs()).unwrap_or(u32::MAX));
+            (self.last, self.next) = (Some(now), now + self.every);
+        }
+        for node in self.company.expire(crate::clock::now(), now) {
+            tell_gone(base, node);
+        }
+    }
+
+    /// Says that this member goes.
+    pub(super) fn say_goodbye(&mut self, base: &mut Base) {
+        self.say(base, 0);
+    }
+
+    fn say(&mut self, base: &mut Base, seconds: u32) {
+        // Strictly later than the last one, whatever the clock does.
+        let issued_at = crate::clock::now().max(self.issued_at + Duration::from_millis(1));
+        self.issued_at = issued_at;
+        let said = Said {
+            federation: base.config.federation,
+            node: base.own,
+            role: base.config.role,
+            issued_at,
+            seconds,
+        };
+        let message = said.seal(&base.identity);
+        let gossip = &mut base.swarm.behaviour_mut().gossip;
+        // Without a subscriber nobody is there to hear it; the first one makes this member speak again.
+        if let Err(error) = gossip.publish(self.topic.hash(), message) {
+            tracing::trace!(%error, "presence not gossiped");
+        }
+    }
+
+    /// Speaks again soon: somebody is new here.
+    fn hasten(&mut self, base: &mut Base) {
+        // With jitter: all members hear the news at about the same moment.
+        let now = Instant::now();
+        let soon = now + self.gap.mul_f64(base.rng.random_range(0.1..0.6));
+        let earliest = self.last.map_or(now, |last| last + self.gap);
+        self.next = self.next.min(soon.max(earliest));
+    }
+
+    /// Takes an event of gossip if it is about presence, and hands it back if it is not.
+    pub(super) fn take(
+        &mut self,
+        base: &mut Base,
+        event: GossipEvent,
+    ) -> Result<Option<Finding>, Box<GossipEvent>> {
+        match event {
+            GossipEvent::Subscribed { ref topic, .. } if *topic == self.topic.hash() => {
+                self.hasten(base);
+                Ok(None)
+            }
+            GossipEvent::Message {
+                propagation_source,
+                message_id,
+                message,
+            } if message.topic == self.topic.hash() => {
+                let outcome = self.judge(base, &propagation_source, &message);
+                let (acceptance, finding) = match outcome {
+                    Ok(()) => (MessageAcceptance::Accept, None),
+                    Err(error) if error.is_innocent() => (MessageAcceptance::Ignore, None),
+                    Err(error) => {
+                        let fault = |node| Finding::Fault(node, format!("passed on {error}"));
+                        let finding = node_id(&propagation_source).map(fault);
+                        (MessageAcceptance::Reject, finding)
+                    }
+                };
+                verdict(base, &message_id, &propagation_source, acceptance);
+                Ok(finding)
+            }
+            other => Err(Box::new(other)),
+        }
+    }
+
+    fn judge(
+        &mut self,
+        base: &mut Base,
+        source: &libp2p::PeerId,
+        message: &gossipsub::Message,
+    ) -> Result<(), PresenceError> {
+        let now = Instant::now();
+        let peer = node_id(source).and_then(|node| base.peers.welcome_mut(&node));
+        let peer = peer.ok_or(PresenceError::Unwanted)?;
+        peer.sync.gossip_is_alive();
+        // A peer that passes on more than a whole federation says is not listened to for a while.
+        if !peer.presence.has_any(now) {
+            return Err(PresenceError::NoRoom);
+        }
+        peer.presence.take(1.0);
+        if message.data.len() > MAX_PRESENCE_BYTES {
+            return Err(PresenceError::Malformed);
+        }
+        let claim = Claim::decode(&message.data)?;
+        if !base.is_wanted(&claim.node()) {
+            return Err(PresenceError::Unwanted);
+        }
+        let change = self.company.enter(&claim, crate::clock::now(), now)?;
+        match change {
+            // Who is connected said so itself, and better.
+            Change::Came(node, _) if base.peers.is_welcome(&node) => self.company.leave(&node),
+            Change::Came(node, role) => {
+                tracing::debug!(%node, ?role, "heard of through others");
+                base.tell(Event::Heard { node, role });
+                self.hasten(base);
+            }
+            Change::Went(node) => tell_gone(base, node),
+            Change::None => {}
+        }
+        Ok(())
+    }
+
+    /// A connection counts from now on, and what others say of its peer no more.
+    pub(super) fn on_arrival(&mut self, base: &mut Base, node: &NodeId) {
+        self.company.leave(node);
+        self.hasten(base);
+    }
+
+    /// Without any connection nobody can be heard, so nobody is here.
+    pub(super) fn on_departure(&mut self, base: &mut Base) {
+        if base.peers.welcome().next().is_some() {
+            return;
+        }
+        let here: Vec<NodeId> = self.company.here().map(|(node, _)| node).collect();
+        for node in here {
+            self.company.leave(&node);
+            tell_gone(base, node);
+        }
+    }
+}
+
+fn tell_gone(base: &mut Base, node: NodeId) {
+    if !base.peers.is_welcome(&node) {
+        base.tell(Event::Unheard { node });
+    }
+}
