@@ -11,6 +11,8 @@
 //! The sums are additive, so a mean of them weighted by samples is as good as the sum: the result does not depend on a
 //! common factor. Classes that nobody has get probability 0. All in double precision.
 
+pub mod robust;
+
 /// Added to a prior before its logarithm: a class that the node has never seen stays possible.
 pub const PRIOR_FLOOR: f64 = 1e-3;
 /// The regularisation of the covariance, relative to its mean variance.
