@@ -178,6 +178,12 @@ pub struct Evaluations {
     /// How much the choice of the expert says of a test sample's domain, 0 to 1; `None` where domains are not known.
     #[serde(default)]
     pub domain_information: Option<f64>,
+    /// What the model lacks of what the spec asks for, in one line with the reason: a statistics expert, for example.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<String>,
+    /// Why the model is of no use, in one line, if it is no better than a constant answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub useless: Option<String>,
 }
 
 /// What came after the last round.

@@ -234,6 +234,9 @@ pub struct MergeReport {
     pub round: Round,
     /// Foreign experts that were screened out, and why.
     pub rejected: Vec<(ExpertId, String)>,
+    /// Of those screened out, whose owners are not to blame: an unscaled table makes an honest owner's parameters large.
+    #[serde(default)]
+    pub excused: Vec<ExpertId>,
     /// Why the shared part was not adopted, if it was refused.
     pub refused_mean: Option<String>,
     /// Whether the mean to adopt is not held any more, for which nobody is to blame.
@@ -275,6 +278,12 @@ pub struct AverageReport {
     pub rejected: Vec<(NodeId, String)>,
     /// Members whose part is not held any more, for which nobody is to blame.
     pub lost: Vec<NodeId>,
+    /// Of those screened out, who are not to blame: an unscaled table makes an honest member's parameters large.
+    #[serde(default)]
+    pub excused: Vec<NodeId>,
+    /// Members whose statistics are not in the mean, and why. They are counted: whoever recomputes the mean leaves them out.
+    #[serde(default)]
+    pub disbelieved: Vec<(NodeId, String)>,
 }
 
 /// A private module, in the store if it is for others.
@@ -344,6 +353,15 @@ pub enum Note {
         node: NodeId,
         /// The round.
         round: Round,
+    },
+    /// The statistics of a member are left out of the mean.
+    Disbelieved {
+        /// The round.
+        round: Round,
+        /// Whose.
+        node: NodeId,
+        /// Why.
+        reason: String,
     },
     /// The private modules that can be had are known.
     PoolGathered {

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use fednode_core::limits::MAX_NORM_RATIO;
 use fednode_core::work::PeerExpert;
 use fednode_core::{
-    BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Slot,
-    Source,
+    BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Schedule,
+    Slot, Source,
 };
 use fednode_mix::matching::{self, Gives};
-use fednode_mix::{Part, merge as mix, rule, screen};
+use fednode_mix::statistics::robust;
+use fednode_mix::{Part, ScreenFault, merge as mix, rule, screen};
 
 use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
 
@@ -195,6 +196,9 @@ fn screen_row(
     let mut accepted = Vec::new();
     for (expert, params) in candidates {
         let screened = screen::screen(&params, own, MAX_NORM_RATIO);
+        if screened.as_ref().is_err_and(ScreenFault::is_mistake) {
+            report.excused.push(expert);
+        }
         let judged = screened.map_err(|fault| fault.to_string());
         match judged.and_then(|()| admits.map_or(Ok(()), |admits| admits(own, &params))) {
             Ok(()) => accepted.push((expert, params)),
@@ -229,6 +233,8 @@ pub fn average(
         members: Vec::new(),
         rejected: Vec::new(),
         lost: Vec::new(),
+        excused: Vec::new(),
+        disbelieved: Vec::new(),
     };
     let Some(averaging) = &spec.exchange.averaging else {
         return (None, report);
@@ -251,8 +257,19 @@ pub fn average(
         report: &mut report,
         is_incomplete: false,
     };
-    let mean = rule::combine(&averaging.rule, &mut admitted).ok();
+    // Statistics have a rule of their own, whatever that of training is.
+    let gathers = Schedule::of(spec).gathers_statistics_in(order.round);
+    let combined = if gathers {
+        robust::combine(&mut admitted, spec.statistics.max_distance)
+    } else {
+        rule::combine(&averaging.rule, &mut admitted).map(|mean| (mean, Vec::new()))
+    };
     let is_incomplete = admitted.is_incomplete;
+    let (mean, doubts) = combined.ok().unzip();
+    let doubts = report.members.iter().zip(doubts.unwrap_or_default());
+    report.disbelieved = doubts
+        .filter_map(|(member, doubt)| Some((member.node, doubt?.to_string())))
+        .collect();
     (mean.filter(|_| !is_incomplete), report)
 }
 
@@ -284,6 +301,9 @@ impl Iterator for Admitted<'_> {
             let judge =
                 |reference: &Arc<ParamSet>| screen::screen(&params, reference, MAX_NORM_RATIO);
             if let Some(Err(fault)) = self.reference.as_ref().map(judge) {
+                if fault.is_mistake() {
+                    self.report.excused.push(member.node);
+                }
                 self.report.rejected.push((member.node, fault.to_string()));
                 continue;
             }

@@ -508,7 +508,7 @@ fn statistics_lift_nodes_that_have_seen_little() {
 }
 
 #[test]
-fn statistics_need_a_common_extractor_and_exact_means() {
+fn statistics_need_a_common_extractor() {
     let refused = |spec: &FederationSpec| {
         let device = ComputeDevice::cpu(1).unwrap();
         Learner::new(spec, 0, data(0), &device)
@@ -522,10 +522,51 @@ fn statistics_need_a_common_extractor_and_exact_means() {
         );
     }
     assert!(refused(&with_statistics("fedbabu", 2)).contains("epochs after the last round to 0"));
-    let mut median = with_statistics("fedper", 2);
+}
+
+/// Training has the median, and the sums stay exact: they have a rule of their own.
+#[test]
+fn robust_training_and_statistics_go_together() {
+    let mut median = with_statistics("fedper", 4);
     median
         .hyper
         .insert("aggregation".into(), HyperValue::Text("median".into()));
     algorithm::fill_exchange(&mut median).unwrap();
-    assert!(refused(&median).contains("aggregation=mean"));
+    let (mut learners, mean) = gathered(&median);
+    assert_class_shares(mean.get("statistics.counts").unwrap().values(), "fedper");
+    adopted(&mut learners, &mean, Subset::Test);
+    assert_eq!(learners[0].lacks(), None);
+}
+
+/// Whatever keeps a node from its statistics expert is said, and the own head is served.
+#[test]
+fn a_missing_statistics_expert_is_said_with_its_reason() {
+    let (mut learners, mean) = gathered(&with_statistics("fedper", 4));
+    let said = |learner: &Learner| learner.lacks().unwrap();
+    assert!(said(&learners[0]).ends_with("have not come together in the last round"));
+    let changed = |tensor: &str, factor: f32| {
+        let mut mean = mean.clone();
+        let tensors = mean.iter_mut().filter(|(name, _)| *name == tensor);
+        tensors.for_each(|(_, tensor)| {
+            let values = tensor.values_mut().iter_mut();
+            values.for_each(|value| *value *= factor);
+        });
+        mean
+    };
+    let adopt = |learner: &mut Learner, mean: ParamSet| {
+        learner.adopt(Some(mean), Vec::new()).unwrap();
+        learner.lacks()
+    };
+    let lying = adopt(&mut learners[0], changed("statistics.sums", 10.0)).unwrap();
+    assert!(lying.contains("cannot be those of samples"), "{lying}");
+    let nothing = ["statistics.sums", "statistics.scatter", "statistics.counts"];
+    let mut empty = mean.clone();
+    for (name, tensor) in empty.iter_mut() {
+        assert!(nothing.contains(&name));
+        tensor.values_mut().fill(0.0);
+    }
+    assert!(adopt(&mut learners[0], empty).is_some());
+    let again = restarted(&with_statistics("fedper", 4), &learners[0]);
+    assert_eq!(again.lacks(), learners[0].lacks(), "also after a restart");
+    assert_eq!(adopt(&mut learners[0], mean.clone()), None);
 }

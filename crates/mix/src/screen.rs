@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fednode_core::{ExpertId, LayoutMismatch, ParamSet, Tensor};
 
-/// Tells why a received part is not used. Its sender is to blame.
+/// Tells why a received part is not used. Its sender is to blame, but for a large norm.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScreenFault {
     /// It belongs to another model.
@@ -28,6 +28,13 @@ pub enum ScreenFault {
         /// The accepted ratio.
         ratio: f64,
     },
+}
+
+impl ScreenFault {
+    /// Tells whether an honest member can have this fault: an unscaled table makes parameters large.
+    pub fn is_mistake(&self) -> bool {
+        matches!(self, Self::Norm { .. })
+    }
 }
 
 /// Judges a received part against the own part of the same kind.

@@ -73,7 +73,11 @@ impl Merging {
     pub(super) fn on_merged(mut self, shared: &mut Shared, report: &MergeReport) -> Phase {
         for (expert, reason) in &report.rejected {
             let reason = format!("expert {expert} refused: {reason}");
-            shared.outbox.strike(expert.owner, reason);
+            if report.excused.contains(expert) {
+                tracing::warn!(round = %report.round, "{reason}");
+            } else {
+                shared.outbox.strike(expert.owner, reason);
+            }
         }
         let merged = shared.memory.round;
         self.remember_sources(shared, report);

@@ -18,7 +18,10 @@
 //! A class counts where three members or more have it: of two that disagree nobody can tell who is right. Every step is
 //! repeated alike by whoever has the same sums in the same order, which an audit needs. What stays is consistent by itself.
 
+use fednode_core::{ParamSet, Rule};
+
 use super::{Statistics, cholesky};
+use crate::rule::{self, AverageError, Part};
 
 /// Most that a T may be where nothing else is said.
 pub const LIMIT: f64 = 3.0;
@@ -132,6 +135,38 @@ pub fn anchored(own: Member<'_>, others: &[Member<'_>], limit: f64) -> Vec<Optio
     }
     doubts.truncate(others.len());
     doubts
+}
+
+/// Returns the mean of the members' sums that are believed, and for each member why it is not.
+///
+/// Parts that are no sums are averaged as they are.
+///
+/// # Errors
+/// As [`rule::combine`], and if nobody is believed.
+pub fn combine(
+    parts: &mut dyn Iterator<Item = Part>,
+    limit: f64,
+) -> Result<(ParamSet, Vec<Option<Doubt>>), AverageError> {
+    let mut parts = rule::together(parts)?;
+    let sums = parts.iter().map(|part| Statistics::of_part(&part.params));
+    let mut doubts = vec![None; parts.len()];
+    if let Some(sums) = sums.collect::<Option<Vec<Statistics>>>() {
+        let samples: Vec<f64> = parts.iter().map(|part| part.weight).collect();
+        let samples = weights(&samples);
+        for (part, samples) in parts.iter_mut().zip(&samples) {
+            part.weight = *samples;
+        }
+        let members = sums.iter().zip(samples);
+        let members = members.map(|(statistics, samples)| Member {
+            statistics,
+            samples,
+        });
+        doubts = consistent(&members.collect::<Vec<_>>(), limit);
+    }
+    let believed = parts.into_iter().zip(&doubts);
+    let mut believed = believed.filter_map(|(part, doubt)| doubt.is_none().then_some(part));
+    let mean = rule::combine(&Rule::default(), &mut believed)?;
+    Ok((mean, doubts))
 }
 
 fn judged(members: &[Member<'_>]) -> Vec<Judged> {
