@@ -127,6 +127,20 @@ pub struct Received<P = Arc<ParamSet>> {
     /// Experts of others as they are, for an algorithm that judges them itself.
     #[serde(default = "Vec::new")]
     pub peers: Vec<PeerExpert<P>>,
+    /// The others' statistics of which the new shared part is the mean; nothing unless it is one, and all of them are here.
+    #[serde(default = "Vec::new")]
+    pub statistics: Vec<MemberStatistics<P>>,
+}
+
+/// The statistics of another member, as it shared them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MemberStatistics<P = Arc<ParamSet>> {
+    /// Whose they are.
+    pub node: NodeId,
+    /// What it weighs in the mean: its samples.
+    pub weight: f64,
+    /// Its sums.
+    pub params: P,
 }
 
 /// An expert of another node, to which nothing was done.
@@ -340,6 +354,15 @@ impl<P> Received<P> {
                 .map(|(slot, params)| (slot, to(params)))
                 .collect(),
             peers: self.peers.into_iter().map(|peer| peer.map(to)).collect(),
+            statistics: self
+                .statistics
+                .into_iter()
+                .map(|member| MemberStatistics {
+                    node: member.node,
+                    weight: member.weight,
+                    params: to(member.params),
+                })
+                .collect(),
         }
     }
 

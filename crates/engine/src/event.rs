@@ -212,12 +212,15 @@ pub enum Timer {
 }
 
 /// Experts to mix and a shared part to adopt. Carried out by [`crate::execute::merge`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct MergeOrder {
     /// The round being merged.
     pub round: Round,
     /// The shared part to adopt, `None` to keep the own one.
     pub adopt: Option<BlobRef>,
+    /// Whose statistics the shared part is the mean of; nothing if it is one of no statistics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
     /// The plan's rows, weights not yet renormalised.
     pub rows: Vec<PlanRow>,
     /// The own experts after training, by slot.
@@ -225,6 +228,24 @@ pub struct MergeOrder {
     /// The foreign experts that are held.
     #[serde(with = "as_list")]
     pub sources: BTreeMap<ExpertId, BlobRef>,
+}
+
+/// Members of statistics are shown where there are any: in one round of some federations.
+impl std::fmt::Debug for MergeOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("MergeOrder");
+        shown
+            .field("round", &self.round)
+            .field("adopt", &self.adopt);
+        if !self.members.is_empty() {
+            shown.field("members", &self.members);
+        }
+        shown
+            .field("rows", &self.rows)
+            .field("own", &self.own)
+            .field("sources", &self.sources)
+            .finish()
+    }
 }
 
 /// What became of a merge.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::limits::MAX_NORM_RATIO;
-use fednode_core::work::PeerExpert;
+use fednode_core::work::{MemberStatistics, PeerExpert};
 use fednode_core::{
     BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Schedule,
     Slot, Source,
@@ -30,6 +30,8 @@ pub struct Adoption {
     pub peers: Vec<PeerExpert>,
     /// The new shared part.
     pub shared: Option<Arc<ParamSet>>,
+    /// The others' statistics that the shared part is the mean of; nothing unless it is one, and all of them are here.
+    pub statistics: Vec<MemberStatistics>,
     /// The weights that were really used, by slot, after what was missing or refused.
     pub used: Vec<(Slot, Vec<(ExpertId, f64)>)>,
     /// Whose experts those were, without the own ones, by node.
@@ -89,7 +91,10 @@ pub fn merge(
     adoption.mixed = by_owner(&order.rows, &adoption.used, me);
     if let (Some(blob), Some(own)) = (order.adopt, own_shared) {
         match load(&blob.id).map(|mean| (screen::screen(&mean, own, MAX_NORM_RATIO), mean)) {
-            Some((Ok(()), mean)) => adoption.shared = Some(mean),
+            Some((Ok(()), mean)) => {
+                adoption.shared = Some(mean);
+                adoption.statistics = statistics_of_others(order, me, own, load);
+            }
             Some((Err(fault), _)) => report.refused_mean = Some(fault.to_string()),
             None => report.lost_mean = true,
         }
@@ -98,6 +103,27 @@ pub fn merge(
     report.rejected.sort_by_key(|(expert, _)| *expert);
     report.rejected.dedup_by(|a, b| a.0 == b.0);
     (adoption, report)
+}
+
+/// Returns the statistics of the other members, or nothing if one of them is not here or of another form.
+fn statistics_of_others(
+    order: &MergeOrder,
+    me: NodeId,
+    own: &ParamSet,
+    load: Load<'_>,
+) -> Vec<MemberStatistics> {
+    let others = order.members.iter().filter(|member| member.node != me);
+    let layout = own.layout();
+    let statistics = others.map(|member| {
+        let params = load(&member.shared.id)?;
+        let fits = params.check_layout(&layout).is_ok();
+        fits.then_some(MemberStatistics {
+            node: member.node,
+            weight: member.weight,
+            params,
+        })
+    });
+    statistics.collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
 /// Returns the experts of a row that arrived and passed, in the order of the row. What did not come has no weight: the
@@ -448,6 +474,7 @@ mod tests {
         };
         let order = MergeOrder {
             round: Round(2),
+            members: vec![],
             rows: vec![PlanRow {
                 slot: Slot(0),
                 sources: [me, ann, bob, cid].map(source).into(),

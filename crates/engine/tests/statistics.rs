@@ -8,7 +8,7 @@ use fednode_core::{
     AdvertId, Averaging, BlobId, BlobRef, Exchange, FederationSpec, Member, NodeId, ParamSet,
     Round, Rule, Weighting,
 };
-use fednode_engine::{AverageOrder, AverageReport, Purpose, execute};
+use fednode_engine::{AverageOrder, AverageReport, MergeOrder, Purpose, execute};
 use fednode_mix::Statistics;
 
 const CLASSES: usize = 3;
@@ -113,6 +113,36 @@ fn a_liar_is_named_and_not_in_the_mean() {
     }
 }
 
+/// Each node judges the others' statistics by its own, so it gets them one by one where they are here.
+#[test]
+fn a_node_gets_the_statistics_of_the_others_where_all_are_here() {
+    let parts: Vec<ParamSet> = (1..=4).map(|n| part(&honest(n))).collect();
+    let (mean, report) = close_and_audit(parts.clone(), "mean");
+    let mut held: BTreeMap<BlobId, Arc<ParamSet>> = BTreeMap::new();
+    for params in parts.iter().chain([&mean]) {
+        held.insert(params.to_blob().0.id, Arc::new(params.clone()));
+    }
+    let order = MergeOrder {
+        round: Round(1),
+        adopt: Some(BlobRef::of(&mean.to_blob().1)),
+        members: report.members,
+        rows: vec![],
+        own: vec![],
+        sources: BTreeMap::new(),
+    };
+    let spec = FederationSpec::default();
+    let merge = |held: &BTreeMap<BlobId, Arc<ParamSet>>| {
+        let mut load = |id: &BlobId| held.get(id).cloned();
+        let adoption = execute::merge(&order, &spec, node(2), Some(&parts[1]), &mut load).0;
+        assert!(adoption.shared.is_some());
+        let of = adoption.statistics.iter().map(|member| member.node);
+        of.collect::<Vec<_>>()
+    };
+    assert_eq!(merge(&held), [node(1), node(3), node(4)]);
+    held.remove(&parts[3].to_blob().0.id);
+    assert_eq!(merge(&held), [], "the mean alone, where one is lacking");
+}
+
 /// An unscaled table makes an honest member's parameters large: they are left out, and nobody is to blame.
 #[test]
 fn a_part_that_is_only_large_is_no_crime() {
@@ -122,7 +152,8 @@ fn a_part_that_is_only_large_is_no_crime() {
         let mut parts: Vec<ParamSet> = Vec::new();
         for n in 1..=5 {
             let mut part = ParamSet::new();
-            part.insert("w", &[1], vec![1.0 + n as f32 / 100.0]).unwrap();
+            part.insert("w", &[1], vec![1.0 + n as f32 / 100.0])
+                .unwrap();
             parts.push(part);
         }
         parts.push(large);

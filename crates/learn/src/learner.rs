@@ -74,6 +74,8 @@ pub struct Learner {
     /// Whether its samples are features that a backbone made of images.
     is_behind_backbone: bool,
     rounds: u32,
+    /// From which distance on others' statistics are not believed.
+    max_distance: f64,
     /// What each round is.
     schedule: fednode_core::Schedule,
     seed: u64,
@@ -135,6 +137,7 @@ impl Learner {
             fingerprints: spec.fingerprints.clone(),
             is_behind_backbone: spec.model.backbone.is_some(),
             rounds: spec.rounds,
+            max_distance: spec.statistics.max_distance,
             schedule: fednode_core::Schedule::of(spec),
             seed: spec.seed,
             node_seed,

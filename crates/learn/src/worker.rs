@@ -21,7 +21,9 @@ impl Worker for Learner {
                 shared,
                 experts,
                 peers,
+                statistics,
             }) => {
+                let shared = self.believed(shared, &statistics);
                 self.adopt(shared, experts)?;
                 self.adopt_peers(&peers)?;
                 Outcome::Adopted

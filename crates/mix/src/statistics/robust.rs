@@ -18,7 +18,7 @@
 //! A class counts where three members or more have it: of two that disagree nobody can tell who is right. Every step is
 //! repeated alike by whoever has the same sums in the same order, which an audit needs. What stays is consistent by itself.
 
-use fednode_core::{ParamSet, Rule};
+use fednode_core::{ParamSet, Rule, Tensor};
 
 use super::{Statistics, cholesky};
 use crate::rule::{self, AverageError, Part};
@@ -39,6 +39,8 @@ const DEVIATIONS: f64 = 4.0;
 const ROUNDING: f64 = 0.02;
 /// From how many features on the covariance of one member is not factored: it would take seconds.
 const MOST_FEATURES: usize = 1024;
+/// Share of the largest value by which two means of the same sums may differ.
+const ALIKE: f32 = 1e-5;
 /// Of so many members one is left out at a time.
 const AT_ONCE: usize = 32;
 
@@ -167,6 +169,49 @@ pub fn combine(
     let mut believed = believed.filter_map(|(part, doubt)| doubt.is_none().then_some(part));
     let mean = rule::combine(&Rule::default(), &mut believed)?;
     Ok((mean, doubts))
+}
+
+/// What a node makes of the others' statistics.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judgement {
+    /// Why others are not believed, one by one.
+    pub doubts: Vec<Option<Doubt>>,
+    /// The mean of those that are believed and of the own ones.
+    pub mean: ParamSet,
+}
+
+/// Judges the others' statistics by the own ones, which count in the mean in any case. Returns nothing of parts that are no
+/// sums.
+pub fn judge(own: &Part, others: &[Part], limit: f64) -> Option<Judgement> {
+    let all: Vec<&Part> = others.iter().chain([own]).collect();
+    let sums = all.iter().map(|part| Statistics::of_part(&part.params));
+    let sums: Vec<Statistics> = sums.collect::<Option<_>>()?;
+    let samples: Vec<f64> = all.iter().map(|part| part.weight).collect();
+    let samples = weights(&samples);
+    let member = |at: usize| Member {
+        statistics: &sums[at],
+        samples: samples[at],
+    };
+    let members: Vec<Member<'_>> = (0..all.len()).map(member).collect();
+    let (me, theirs) = members.split_last()?;
+    let doubts = anchored(*me, theirs, limit);
+    let is_believed = |at: &usize| doubts.get(*at).is_none_or(Option::is_none);
+    let mut believed = (0..all.len()).filter(is_believed).map(|at| Part {
+        weight: samples[at],
+        params: all[at].params.clone(),
+    });
+    let mean = rule::combine(&Rule::default(), &mut believed).ok()?;
+    Some(Judgement { doubts, mean })
+}
+
+/// Tells whether two means are of the same sums: they differ by rounding alone, since sums were added in another order.
+pub fn are_alike(a: &ParamSet, b: &ParamSet) -> bool {
+    let largest = |tensor: &Tensor| tensor.values().iter().fold(0.0_f32, |m, v| m.max(v.abs()));
+    a.iter().zip(b.iter()).all(|((_, a), (_, b))| {
+        let most = ALIKE * largest(a).max(largest(b));
+        let mut pairs = a.values().iter().zip(b.values());
+        pairs.all(|(a, b)| (a - b).abs() <= most)
+    })
 }
 
 fn judged(members: &[Member<'_>]) -> Vec<Judged> {

@@ -280,3 +280,37 @@ fn two_are_not_judged_by_each_other() {
     let doubts = anchored(two[1], &two[..1], LIMIT);
     assert!(matches!(doubts[0], Some(Doubt::Foreign(_))));
 }
+
+fn part(statistics: &Statistics, samples: f64) -> Part {
+    let mut params = ParamSet::new();
+    let mut insert = |name: &str, shape: &[usize], values: &[f64]| {
+        let values = values.iter().map(|value| *value as f32).collect();
+        params.insert(name, shape, values).unwrap();
+    };
+    insert("statistics.counts", &[CLASSES], &statistics.counts);
+    insert("statistics.sums", &[CLASSES, WIDTH], &statistics.sums);
+    let scatter = &statistics.scatter;
+    insert("statistics.scatter", &[scatter.len()], scatter);
+    Part {
+        weight: samples,
+        params: params.into(),
+    }
+}
+
+/// Nine of twenty lie alike, so that the medians may be theirs; a node that knows its own means is not led astray.
+#[test]
+fn a_node_believes_those_who_agree_with_it_and_itself_always() {
+    let federation = Federation::new(1, 9, label_swap);
+    let parts = federation.sums.iter().zip(&federation.samples);
+    let parts: Vec<Part> = parts.map(|(sums, n)| part(sums, *n)).collect();
+    let (own, others) = parts.split_last().unwrap();
+    let judged = judge(own, others, LIMIT).unwrap();
+    assert_liars_alone(&judged.doubts, 9, "label swap");
+    let honest: Vec<Part> = parts[9..].to_vec();
+    let mean = crate::average(&Rule::default(), &honest).unwrap();
+    assert!(are_alike(&judged.mean, &mean));
+    assert!(!are_alike(&judged.mean, &parts[0].params));
+    // The lone liar believes itself, and hardly anybody else.
+    let judged = judge(&parts[0], &parts[9..], LIMIT).unwrap();
+    assert!(judged.doubts.iter().flatten().count() >= 9, "{judged:?}");
+}
