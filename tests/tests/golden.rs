@@ -49,7 +49,7 @@ const CASES: &[(&str, &str)] = &[
         "random-statistics",
         "--algorithm fedper --set statistics.enabled=true --set statistics.features=random",
     ),
-    ("fedpac", "--algorithm fedpac"),
+    ("fedpac", "--algorithm fedpac --set own_head=free"),
     ("fedgh", "--algorithm fedgh --partition iid"),
     ("fedgen", "--algorithm fedgen"),
     ("fedjets", "--algorithm fedjets --set common_rounds=1"),

@@ -127,6 +127,20 @@ pub struct Received<P = Arc<ParamSet>> {
     /// Experts of others as they are, for an algorithm that judges them itself.
     #[serde(default = "Vec::new")]
     pub peers: Vec<PeerExpert<P>>,
+    /// The others' statistics of which the new shared part is the mean; nothing unless it is one, and all of them are here.
+    #[serde(default = "Vec::new")]
+    pub statistics: Vec<MemberStatistics<P>>,
+}
+
+/// The statistics of another member, as it shared them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MemberStatistics<P = Arc<ParamSet>> {
+    /// Whose they are.
+    pub node: NodeId,
+    /// What it weighs in the mean: its samples.
+    pub weight: f64,
+    /// Its sums.
+    pub params: P,
 }
 
 /// An expert of another node, to which nothing was done.
@@ -178,6 +192,12 @@ pub struct Evaluations {
     /// How much the choice of the expert says of a test sample's domain, 0 to 1; `None` where domains are not known.
     #[serde(default)]
     pub domain_information: Option<f64>,
+    /// What the model lacks of what the spec asks for, in one line with the reason: a statistics expert, for example.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<String>,
+    /// Why the model is of no use, in one line, if it is no better than a constant answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub useless: Option<String>,
 }
 
 /// What came after the last round.
@@ -334,6 +354,15 @@ impl<P> Received<P> {
                 .map(|(slot, params)| (slot, to(params)))
                 .collect(),
             peers: self.peers.into_iter().map(|peer| peer.map(to)).collect(),
+            statistics: self
+                .statistics
+                .into_iter()
+                .map(|member| MemberStatistics {
+                    node: member.node,
+                    weight: member.weight,
+                    params: to(member.params),
+                })
+                .collect(),
         }
     }
 

@@ -152,10 +152,7 @@ impl Aggregator {
             }
             Input::Fetched(blob) => self.handle_arrival(blob, Arrival::Held),
             Input::FetchFailed(blob) => self.handle_arrival(blob, Arrival::Failed),
-            Input::Averaged(report) => match report.purpose {
-                Purpose::Close => self.on_averaged(report),
-                Purpose::Verify(trial) => self.on_recomputed(trial, report.mean),
-            },
+            Input::Averaged(report) => self.handle_averaged(report),
             Input::Start => self.on_start(),
             Input::Synced => self.synced = true,
             // What did not count enough members a moment ago may do so now.
@@ -434,6 +431,14 @@ impl Aggregator {
     fn parent(&self) -> Option<Lineage> {
         let mean = self.head().mean.map(|mean| mean.id);
         mean.or_else(|| self.open.closer.common_parent())
+    }
+
+    fn handle_averaged(&mut self, report: AverageReport) {
+        self.outbox.note_disbelieved(&report);
+        match report.purpose {
+            Purpose::Close => self.on_averaged(report),
+            Purpose::Verify(trial) => self.on_recomputed(trial, report.mean),
+        }
     }
 
     /// Announces the round that the mean closes.

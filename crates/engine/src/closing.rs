@@ -334,7 +334,8 @@ impl Closer {
         })
     }
 
-    /// Takes a mean that was ordered. Whose part was screened out is struck, whose part is lost is not. What is left has other
+    /// Takes a mean that was ordered. Whose part was screened out is struck, unless its
+    /// size alone is at fault; whose part is lost is not. What is left has other
     /// weights, so another mean must be ordered then.
     pub(crate) fn on_averaged(
         &mut self,
@@ -347,7 +348,12 @@ impl Closer {
         }
         for (node, reason) in report.rejected {
             self.remove(node);
-            outbox.strike(node, format!("shared part refused: {reason}"));
+            let reason = format!("shared part refused: {reason}");
+            if report.excused.contains(&node) {
+                tracing::warn!(round = %report.round, node = %node.short(), "{reason}");
+            } else {
+                outbox.strike(node, reason);
+            }
         }
         let mean = report.mean.filter(|_| is_whole).map(|blob| Mean {
             round: report.round,

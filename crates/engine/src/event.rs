@@ -217,12 +217,15 @@ pub enum Timer {
 }
 
 /// Experts to mix and a shared part to adopt. Carried out by [`crate::execute::merge`].
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Serialize, Deserialize)]
 pub struct MergeOrder {
     /// The round being merged.
     pub round: Round,
     /// The shared part to adopt, `None` to keep the own one.
     pub adopt: Option<BlobRef>,
+    /// Whose statistics the shared part is the mean of; nothing if it is one of no statistics.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub members: Vec<Member>,
     /// The plan's rows, weights not yet renormalised.
     pub rows: Vec<PlanRow>,
     /// The own experts after training, by slot.
@@ -232,6 +235,24 @@ pub struct MergeOrder {
     pub sources: BTreeMap<ExpertId, BlobRef>,
 }
 
+/// Members of statistics are shown where there are any: in one round of some federations.
+impl std::fmt::Debug for MergeOrder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("MergeOrder");
+        shown
+            .field("round", &self.round)
+            .field("adopt", &self.adopt);
+        if !self.members.is_empty() {
+            shown.field("members", &self.members);
+        }
+        shown
+            .field("rows", &self.rows)
+            .field("own", &self.own)
+            .field("sources", &self.sources)
+            .finish()
+    }
+}
+
 /// What became of a merge.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct MergeReport {
@@ -239,6 +260,9 @@ pub struct MergeReport {
     pub round: Round,
     /// Foreign experts that were screened out, and why.
     pub rejected: Vec<(ExpertId, String)>,
+    /// Of those screened out, whose owners are not to blame: an unscaled table makes an honest owner's parameters large.
+    #[serde(default)]
+    pub excused: Vec<ExpertId>,
     /// Why the shared part was not adopted, if it was refused.
     pub refused_mean: Option<String>,
     /// Whether the mean to adopt is not held any more, for which nobody is to blame.
@@ -280,6 +304,12 @@ pub struct AverageReport {
     pub rejected: Vec<(NodeId, String)>,
     /// Members whose part is not held any more, for which nobody is to blame.
     pub lost: Vec<NodeId>,
+    /// Of those screened out, who are not to blame: an unscaled table makes an honest member's parameters large.
+    #[serde(default)]
+    pub excused: Vec<NodeId>,
+    /// Members whose statistics are not in the mean, and why. They are counted: whoever recomputes the mean leaves them out.
+    #[serde(default)]
+    pub disbelieved: Vec<(NodeId, String)>,
 }
 
 /// A private module, in the store if it is for others.
@@ -351,6 +381,15 @@ pub enum Note {
         node: NodeId,
         /// The round.
         round: Round,
+    },
+    /// The statistics of a member are left out of the mean.
+    Disbelieved {
+        /// The round.
+        round: Round,
+        /// Whose.
+        node: NodeId,
+        /// Why.
+        reason: String,
     },
     /// The private modules that can be had are known.
     PoolGathered {

@@ -7,13 +7,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::limits::MAX_NORM_RATIO;
-use fednode_core::work::PeerExpert;
+use fednode_core::work::{MemberStatistics, PeerExpert};
 use fednode_core::{
-    BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Slot,
-    Source,
+    BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Schedule,
+    Slot, Source,
 };
 use fednode_mix::matching::{self, Gives};
-use fednode_mix::{Part, merge as mix, rule, screen};
+use fednode_mix::statistics::robust;
+use fednode_mix::{Part, ScreenFault, merge as mix, rule, screen};
 
 use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
 
@@ -29,6 +30,8 @@ pub struct Adoption {
     pub peers: Vec<PeerExpert>,
     /// The new shared part.
     pub shared: Option<Arc<ParamSet>>,
+    /// The others' statistics that the shared part is the mean of; nothing unless it is one, and all of them are here.
+    pub statistics: Vec<MemberStatistics>,
     /// The weights that were really used, by slot, after what was missing or refused.
     pub used: Vec<(Slot, Vec<(ExpertId, f64)>)>,
     /// Whose experts those were, without the own ones, by node.
@@ -88,7 +91,10 @@ pub fn merge(
     adoption.mixed = by_owner(&order.rows, &adoption.used, me);
     if let (Some(blob), Some(own)) = (order.adopt, own_shared) {
         match load(&blob.id).map(|mean| (screen::screen(&mean, own, MAX_NORM_RATIO), mean)) {
-            Some((Ok(()), mean)) => adoption.shared = Some(mean),
+            Some((Ok(()), mean)) => {
+                adoption.shared = Some(mean);
+                adoption.statistics = statistics_of_others(order, me, own, load);
+            }
             Some((Err(fault), _)) => report.refused_mean = Some(fault.to_string()),
             None => report.lost_mean = true,
         }
@@ -97,6 +103,27 @@ pub fn merge(
     report.rejected.sort_by_key(|(expert, _)| *expert);
     report.rejected.dedup_by(|a, b| a.0 == b.0);
     (adoption, report)
+}
+
+/// Returns the statistics of the other members, or nothing if one of them is not here or of another form.
+fn statistics_of_others(
+    order: &MergeOrder,
+    me: NodeId,
+    own: &ParamSet,
+    load: Load<'_>,
+) -> Vec<MemberStatistics> {
+    let others = order.members.iter().filter(|member| member.node != me);
+    let layout = own.layout();
+    let statistics = others.map(|member| {
+        let params = load(&member.shared.id)?;
+        let fits = params.check_layout(&layout).is_ok();
+        fits.then_some(MemberStatistics {
+            node: member.node,
+            weight: member.weight,
+            params,
+        })
+    });
+    statistics.collect::<Option<Vec<_>>>().unwrap_or_default()
 }
 
 /// Returns the experts of a row that arrived and passed, in the order of the row. What did not come has no weight: the
@@ -195,6 +222,9 @@ fn screen_row(
     let mut accepted = Vec::new();
     for (expert, params) in candidates {
         let screened = screen::screen(&params, own, MAX_NORM_RATIO);
+        if screened.as_ref().is_err_and(ScreenFault::is_mistake) {
+            report.excused.push(expert);
+        }
         let judged = screened.map_err(|fault| fault.to_string());
         match judged.and_then(|()| admits.map_or(Ok(()), |admits| admits(own, &params))) {
             Ok(()) => accepted.push((expert, params)),
@@ -229,6 +259,8 @@ pub fn average(
         members: Vec::new(),
         rejected: Vec::new(),
         lost: Vec::new(),
+        excused: Vec::new(),
+        disbelieved: Vec::new(),
     };
     let Some(averaging) = &spec.exchange.averaging else {
         return (None, report);
@@ -251,8 +283,19 @@ pub fn average(
         report: &mut report,
         is_incomplete: false,
     };
-    let mean = rule::combine(&averaging.rule, &mut admitted).ok();
+    // Statistics have a rule of their own, whatever that of training is.
+    let gathers = Schedule::of(spec).gathers_statistics_in(order.round);
+    let combined = if gathers {
+        robust::combine(&mut admitted, spec.statistics.max_distance)
+    } else {
+        rule::combine(&averaging.rule, &mut admitted).map(|mean| (mean, Vec::new()))
+    };
     let is_incomplete = admitted.is_incomplete;
+    let (mean, doubts) = combined.ok().unzip();
+    let doubts = report.members.iter().zip(doubts.unwrap_or_default());
+    report.disbelieved = doubts
+        .filter_map(|(member, doubt)| Some((member.node, doubt?.to_string())))
+        .collect();
     (mean.filter(|_| !is_incomplete), report)
 }
 
@@ -284,6 +327,9 @@ impl Iterator for Admitted<'_> {
             let judge =
                 |reference: &Arc<ParamSet>| screen::screen(&params, reference, MAX_NORM_RATIO);
             if let Some(Err(fault)) = self.reference.as_ref().map(judge) {
+                if fault.is_mistake() {
+                    self.report.excused.push(member.node);
+                }
                 self.report.rejected.push((member.node, fault.to_string()));
                 continue;
             }
@@ -428,6 +474,7 @@ mod tests {
         };
         let order = MergeOrder {
             round: Round(2),
+            members: vec![],
             rows: vec![PlanRow {
                 slot: Slot(0),
                 sources: [me, ann, bob, cid].map(source).into(),

@@ -2,7 +2,7 @@
 
 use fednode_core::{Body, NodeId, Round, Timestamp};
 
-use crate::event::{Lacking, Note, Output, Timer};
+use crate::event::{AverageReport, Lacking, Note, Output, Timer};
 
 /// The outputs of the input that is being handled.
 #[derive(Debug, Clone, Default)]
@@ -35,6 +35,17 @@ impl Outbox {
 
     pub(crate) fn note(&mut self, note: Note) {
         self.push(Output::Note(note));
+    }
+
+    /// Tells whose statistics are not in a mean that was computed.
+    pub(crate) fn note_disbelieved(&mut self, report: &AverageReport) {
+        for (node, reason) in &report.disbelieved {
+            self.note(Note::Disbelieved {
+                round: report.round,
+                node: *node,
+                reason: reason.clone(),
+            });
+        }
     }
 
     pub(crate) fn strike(&mut self, node: NodeId, reason: String) {

@@ -222,6 +222,8 @@ fn an_aggregator_recomputes_what_others_averaged_before_it_follows() {
             members,
             rejected: vec![],
             lost: vec![],
+            excused: vec![],
+            disbelieved: vec![],
         };
         let outputs = aggregator.handle(NOW, Input::Averaged(report));
         let banned = outputs
@@ -331,6 +333,8 @@ fn accusation_starts_no_trial_beyond_its_evidence() {
             members,
             rejected: vec![],
             lost: vec![],
+            excused: vec![],
+            disbelieved: vec![],
         })
     };
     let bans = |outputs: &[Output]| {

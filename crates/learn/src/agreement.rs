@@ -158,6 +158,9 @@ struct Remembered {
     slots: Option<f64>,
     /// How it is served; nothing before there is anything to serve.
     choice: Option<Choice>,
+    /// Why the peers' statistics that came last make no classifier.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    missing: Option<String>,
 }
 
 /// The chosen classifier on the device.
@@ -234,6 +237,12 @@ impl Agreement {
     /// Returns its parts in order, for changing them.
     pub(crate) fn parts_mut(&mut self) -> [&mut Part; 3] {
         [&mut self.own, &mut self.proxies, &mut self.classifiers]
+    }
+
+    /// Says that peers' statistics make no classifier and why, once some have come.
+    pub(crate) fn lacks(&self) -> Option<String> {
+        let missing = self.remembered.missing.as_ref()?;
+        Some(format!("no classifier of peers' statistics: {missing}"))
     }
 
     /// Returns what is remembered besides numbers.

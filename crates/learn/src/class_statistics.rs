@@ -30,7 +30,8 @@ use fednode_core::spec::StatisticsGate;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::blend::Gate;
-use fednode_mix::statistics::{EPSILON, PRIOR_FLOOR};
+use fednode_mix::names;
+use fednode_mix::statistics::{Discriminant, EPSILON, PRIOR_FLOOR, StatisticsError};
 use serde::{Deserialize, Serialize};
 
 use crate::algorithm::{Algorithm, Part, Role};
@@ -66,6 +67,23 @@ pub(crate) struct ClassStatistics {
     gates_samples: bool,
     gathering: Gathering,
     solved: Option<Solved>,
+    /// Why there is no expert, where the sums are there.
+    missing: Option<Missing>,
+}
+
+/// Why there is no statistics expert.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+enum Missing {
+    #[error("the members' sums have not come together in the last round")]
+    NothingCame,
+    #[error("the members' sums cannot be those of samples: {0}")]
+    Impossible(&'static str),
+    #[error("{0}")]
+    NoClassifier(#[from] StatisticsError),
+    #[error(
+        "it does not make the loss on this node's validation samples smaller, or there are none"
+    )]
+    NotWorthIt,
 }
 
 /// Whether the node has added up its sums.
@@ -99,9 +117,9 @@ impl ClassStatistics {
         let zero = Initial::Zeros;
         let scatter = [width * (width + 1) / 2];
         let sums = Net::arrays(&[
-            ("statistics.counts", &[classes], zero),
-            ("statistics.sums", &[classes, width], zero),
-            ("statistics.scatter", &scatter, zero),
+            (names::COUNTS, &[classes], zero),
+            (names::SUMS, &[classes, width], zero),
+            (names::SCATTER, &scatter, zero),
         ]);
         let choice = Net::arrays(&[
             ("statistics.choice", &[2], zero),
@@ -120,6 +138,7 @@ impl ClassStatistics {
             gates_samples,
             gathering: Gathering::Ahead,
             solved: None,
+            missing: None,
         }
     }
 
@@ -177,6 +196,13 @@ impl ClassStatistics {
         } = &statistics;
         self.sums.weights = Weights::new(vec![tensor(counts), tensor(sums), tensor(scatter)]);
         (self.gathering, self.solved) = (Gathering::Done, None);
+        self.missing = Some(Missing::NothingCame);
+    }
+
+    /// Says that there is no statistics expert and why, if its time has come.
+    pub(crate) fn lacks(&self) -> Option<String> {
+        let missing = self.missing.as_ref()?;
+        Some(format!("no statistics expert: {missing}"))
     }
 
     /// Solves for the classifier of everybody's sums, and chooses temperature and weight on validation samples.
@@ -202,6 +228,9 @@ impl ClassStatistics {
         let choice = [&[temperature, weight], prior.as_slice(), &gate];
         self.choice.weights = Weights::new(choice.map(|values| upload(values, device)).to_vec());
         self.solve(device);
+        if let Some(lacks) = self.lacks() {
+            tracing::warn!("{lacks}");
+        }
     }
 
     /// Chooses again, because the node's own prediction is another one now; nothing to do before the first choice.
@@ -219,48 +248,69 @@ impl ClassStatistics {
 
     /// Solves again with the choice that was made, after a restart.
     pub(crate) fn solve(&mut self, device: &Device) {
+        self.solved = None;
+        self.missing = match self.solve_as_chosen(device) {
+            _ if !self.is_gathered() => None,
+            Ok(solved) => {
+                self.solved = Some(solved);
+                None
+            }
+            Err(missing) => Some(missing),
+        };
+    }
+
+    /// Solves for the classifier of the sums, unless they have a fault.
+    fn classifier(&self) -> Result<Discriminant, Missing> {
+        let statistics = self.statistics();
+        if let Some(fault) = statistics.fault() {
+            return Err(Missing::Impossible(fault));
+        }
+        Ok(statistics.solve(EPSILON)?)
+    }
+
+    fn solve_as_chosen(&self, device: &Device) -> Result<Solved, Missing> {
         let (choice, gate) = (self.chosen(0), self.chosen(2));
         let (temperature, weight) = (choice[0], choice[1]);
         let gate = Gate([gate[0], gate[1], gate[2]]);
         let is_gated = gate != Gate([0.0; 3]);
-        self.solved = None;
-        if let Ok(solved) = self.statistics().solve(EPSILON)
-            && temperature > 0.0
-            && (weight > 0.0 || is_gated)
-        {
-            let mixing = if is_gated {
-                Mixing::Gate(gate)
-            } else {
-                Mixing::Weight(weight)
-            };
-            let prior = self.chosen(1);
-            let mut scaled: Vec<f64> = solved
-                .weights
-                .iter()
-                .map(|value| value / temperature)
-                .collect();
-            let offset = |(b, pi): (&f64, &f64)| {
-                (b / temperature).max(LEAST_OFFSET) + (pi + PRIOR_FLOOR).ln()
-            };
-            let mut offsets: Vec<f64> = solved.offsets.iter().zip(&prior).map(offset).collect();
-            let known = self.statistics();
-            let mean = || mean_features(&known.counts, &known.sums);
-            let mean = self.projection.is_none().then(mean);
-            centre(&mut scaled, &mut offsets, mean.as_deref());
-            let weights = upload(&scaled, device)
-                .reshape([self.classes, self.width])
-                .transpose();
-            let weights = match &self.projection {
-                Some(projection) => projection.clone().matmul(weights),
-                None => weights,
-            };
-            self.solved = Some(Solved {
-                weights,
-                mean: mean.map(|mean| upload(&mean, device).unsqueeze()),
-                offsets: upload(&offsets, device),
-                mixing,
-            });
+        if temperature <= 0.0 {
+            return Err(Missing::NothingCame);
         }
+        let solved = self.classifier()?;
+        if weight <= 0.0 && !is_gated {
+            return Err(Missing::NotWorthIt);
+        }
+        let mixing = if is_gated {
+            Mixing::Gate(gate)
+        } else {
+            Mixing::Weight(weight)
+        };
+        let prior = self.chosen(1);
+        let mut scaled: Vec<f64> = solved
+            .weights
+            .iter()
+            .map(|value| value / temperature)
+            .collect();
+        let offset =
+            |(b, pi): (&f64, &f64)| (b / temperature).max(LEAST_OFFSET) + (pi + PRIOR_FLOOR).ln();
+        let mut offsets: Vec<f64> = solved.offsets.iter().zip(&prior).map(offset).collect();
+        let known = self.statistics();
+        let mean = || mean_features(&known.counts, &known.sums);
+        let mean = self.projection.is_none().then(mean);
+        centre(&mut scaled, &mut offsets, mean.as_deref());
+        let weights = upload(&scaled, device)
+            .reshape([self.classes, self.width])
+            .transpose();
+        let weights = match &self.projection {
+            Some(projection) => projection.clone().matmul(weights),
+            None => weights,
+        };
+        Ok(Solved {
+            weights,
+            mean: mean.map(|mean| upload(&mean, device).unsqueeze()),
+            offsets: upload(&offsets, device),
+            mixing,
+        })
     }
 
     fn chosen(&self, array: usize) -> Vec<f64> {

@@ -55,9 +55,9 @@ pub enum LearnError {
         /// Those of the spec.
         expected: String,
     },
-    /// The loss is no longer a number.
+    /// The loss is no longer a number, or absurdly large.
     #[error(
-        "training diverged in round {round}, epoch {epoch}, batch {batch} (loss {loss}): lower `training.learning_rate`, now {learning_rate}"
+        "training diverged in round {round}, epoch {epoch}, batch {batch} (loss {loss}): {advice}"
     )]
     Diverged {
         /// The round.
@@ -68,8 +68,18 @@ pub enum LearnError {
         batch: u32,
         /// The loss.
         loss: f64,
-        /// The step size that was too large.
-        learning_rate: f64,
+        /// What to do about it.
+        advice: String,
+    },
+    /// What came of a local update is no longer numbers, or absurdly large.
+    #[error("round {round}: {what}, and nothing of it is published: {advice}")]
+    Exploded {
+        /// The round.
+        round: Round,
+        /// What is at fault.
+        what: String,
+        /// What to do about it.
+        advice: String,
     },
     /// The caller asked to stop; the parameters are those from before the local update.
     #[error("local update abandoned")]

@@ -3,7 +3,7 @@
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::spec::StatisticsFeatures;
-use fednode_core::{ConfigError, FederationSpec, Rule};
+use fednode_core::{ConfigError, FederationSpec};
 
 use crate::agreement::Agreement;
 use crate::algorithm::{self, Algorithm, Stage};
@@ -119,14 +119,9 @@ pub(crate) fn statistics_features(
                        (`fine_tuning_epochs`, or `personal_epochs` and `gate_epochs`)",
         );
     }
-    match spec
-        .exchange
-        .averaging
-        .as_ref()
-        .map(|averaging| &averaging.rule)
-    {
-        Some(rule) if *rule == Rule::default() => Ok((source, features.dims()[1])),
-        Some(_) => refuse("the sums are exact only if parts are averaged with `aggregation=mean`"),
+    match spec.exchange.averaging {
+        // Whatever rule parts have: sums have their own.
+        Some(_) => Ok((source, features.dims()[1])),
         None => refuse("nothing of it is averaged, and sums are added up as means are"),
     }
 }

@@ -19,10 +19,13 @@ use crate::batch;
 use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
+use crate::explosion;
 use crate::feature_cache::CacheBudget;
+use crate::memory::Memory;
 use crate::model::multiply_adds;
 use crate::pool::{Mixture, PoolSettings};
 use crate::train::{self, Epochs, Schedule};
+use crate::weights::Weights;
 
 use self::ahead::Ahead;
 use self::parts::Parts;
@@ -39,6 +42,7 @@ mod pool;
 mod preparing;
 mod state;
 mod statistics;
+mod usefulness;
 
 /// One of the three divisions of a node's data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +74,8 @@ pub struct Learner {
     /// Whether its samples are features that a backbone made of images.
     is_behind_backbone: bool,
     rounds: u32,
+    /// From which distance on others' statistics are not believed.
+    max_distance: f64,
     /// What each round is.
     schedule: fednode_core::Schedule,
     seed: u64,
@@ -131,6 +137,7 @@ impl Learner {
             fingerprints: spec.fingerprints.clone(),
             is_behind_backbone: spec.model.backbone.is_some(),
             rounds: spec.rounds,
+            max_distance: spec.statistics.max_distance,
             schedule: fednode_core::Schedule::of(spec),
             seed: spec.seed,
             node_seed,
@@ -176,8 +183,10 @@ impl Learner {
             return Ok(self.report(train::Outcome::default()));
         }
         if self.gathers_statistics_in(round) {
-            return Ok(self.gather_statistics());
+            let update = self.gather_statistics();
+            return self.checked(round, update);
         }
+        let before = (self.parts.weights(), self.parts.algorithm.memory());
         let outcome = match ahead {
             None => self.run(round, Epochs::All, watch, train::train)?,
             Some(ahead) => {
@@ -188,7 +197,39 @@ impl Learner {
             }
         };
         self.renew_agreement(round);
-        Ok(self.report(outcome))
+        let update = self.report(outcome);
+        let update = self.checked(round, update);
+        if update.is_err() {
+            self.put_back(before)?;
+        }
+        update
+    }
+
+    /// Refuses an update that has left all bounds: its author alone can do something about it.
+    fn checked(&self, round: Round, update: Update) -> Result<Update, LearnError> {
+        match explosion::fault_of(&update) {
+            None => Ok(update),
+            Some(what) => Err(LearnError::Exploded {
+                round,
+                what,
+                advice: self.advice(explosion::lower_the_step(&self.training)),
+            }),
+        }
+    }
+
+    /// Returns what to do where training diverged: columns that are not scaled are the usual cause.
+    fn advice(&self, otherwise: String) -> String {
+        let columns = explosion::scale_the_columns(&self.data.train, &self.fingerprints);
+        columns.unwrap_or(otherwise)
+    }
+
+    fn put_back(
+        &mut self,
+        (weights, memory): (Vec<Weights>, Option<Memory>),
+    ) -> Result<(), LearnError> {
+        self.parts.put_back(weights);
+        let nothing = ParamSet::new();
+        self.parts.algorithm.recall(memory.as_ref(), &nothing)
     }
 
     /// Trains for this node alone after the last round, if the algorithm has such a stage: FedBABU tunes its head then.
@@ -212,7 +253,7 @@ impl Learner {
         watch: &mut Watch<'_>,
         train: Train,
     ) -> Result<train::Outcome, LearnError> {
-        let (before, memory) = (self.parts.weights(), self.parts.algorithm.memory());
+        let before = (self.parts.weights(), self.parts.algorithm.memory());
         let ctx = RoundContext {
             round,
             rounds: self.rounds,
@@ -235,11 +276,25 @@ impl Learner {
             self.pool = None;
         }
         if result.is_err() {
-            self.parts.put_back(before);
-            let nothing = ParamSet::new();
-            self.parts.algorithm.recall(memory.as_ref(), &nothing)?;
+            self.put_back(before)?;
         }
-        result.map(|outcome| train::Outcome {
+        let outcome = result.map_err(|error| match error {
+            LearnError::Diverged {
+                round,
+                epoch,
+                batch,
+                loss,
+                advice,
+            } => LearnError::Diverged {
+                round,
+                epoch,
+                batch,
+                loss,
+                advice: self.advice(advice),
+            },
+            other => other,
+        })?;
+        Ok(train::Outcome {
             multiply_adds,
             ..outcome
         })

@@ -68,6 +68,7 @@ mod batch;
 mod class_statistics;
 mod error;
 mod evaluate;
+mod explosion;
 mod feature_cache;
 mod frozen;
 mod learner;

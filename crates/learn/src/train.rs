@@ -17,10 +17,15 @@ use crate::algorithm::{Algorithm, Fraction, RoundContext, Selection, Stage, Step
 use crate::augment::Augmenter;
 use crate::batch;
 use crate::error::LearnError;
+use crate::explosion;
 use crate::feature_cache::CacheBudget;
 use crate::frozen::Source;
 use crate::optimizer::Stepper;
 use crate::random::{self, Purpose};
+
+/// A loss beyond this says that training has left all bounds: to be sure of a wrong answer costs 87 at most where
+/// probabilities are 32-bit numbers.
+const MOST_LOSS: f64 = 1e4;
 
 /// What determines a local update besides parameters and data.
 #[derive(Debug, Clone, Copy)]
@@ -238,14 +243,14 @@ impl Epoch<'_, '_> {
             let samples = self.source.batch(self.algorithm, positions);
             let step_ctx = &mut StepContext::new(self.ctx, self.stepper);
             let step = self.algorithm.step(self.stage, samples, step_ctx);
-            let (loss, learning_rate) = (step.loss, training.learning_rate);
-            if !loss.is_finite() {
+            let loss = step.loss;
+            if !loss.is_finite() || loss > MOST_LOSS {
                 return Err(LearnError::Diverged {
                     round,
                     epoch: self.epoch,
                     batch,
                     loss,
-                    learning_rate,
+                    advice: explosion::lower_the_step(training),
                 });
             }
             total_loss += loss * positions.len() as f64;

@@ -21,7 +21,9 @@ impl Worker for Learner {
                 shared,
                 experts,
                 peers,
+                statistics,
             }) => {
+                let shared = self.believed(shared, &statistics);
                 self.adopt(shared, experts)?;
                 self.adopt_peers(&peers)?;
                 Outcome::Adopted
@@ -64,11 +66,13 @@ impl Learner {
         let of_any = |score: Score| (score.n_samples > 0).then_some(score);
         let validation = match splits {
             Splits::Test => None,
-            Splits::ValidationAndTest => of_any(self.evaluate(Subset::Validation).score),
+            Splits::ValidationAndTest => Some(self.evaluate(Subset::Validation)),
         };
         let test = self.evaluate(Subset::Test);
         Evaluations {
-            validation,
+            lacks: self.lacks(),
+            useless: self.why_useless(validation.iter().chain([&test])),
+            validation: validation.and_then(|validation| of_any(validation.score)),
             test: of_any(test.score),
             expert_share: test.expert_share,
             domain_information: test.domain_information,
@@ -89,9 +93,10 @@ impl From<LearnError> for WorkError {
         let text = error.to_string();
         match error {
             LearnError::Abandoned => Self::Abandoned,
-            LearnError::Diverged { .. } | LearnError::Config(_) | LearnError::Cache(_) => {
-                Self::Training(text)
-            }
+            LearnError::Diverged { .. }
+            | LearnError::Exploded { .. }
+            | LearnError::Config(_)
+            | LearnError::Cache(_) => Self::Training(text),
             LearnError::NoTrainingSamples
             | LearnError::Classes { .. }
             | LearnError::ClassNames { .. }

@@ -4,13 +4,16 @@
 mod common;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
 
 use common::federation::{
     CLASSES, WIDTH, combine, combine_in, data, finish, learner, rounds, spec, update, values,
 };
 use fednode_core::spec::{StatisticsFeatures, StatisticsGate};
-use fednode_core::{FederationSpec, HyperValue, ParamSet, Round, Score};
+use fednode_core::work::{MemberStatistics, Order, Received, Update, Worker};
+use fednode_core::{FederationSpec, HyperValue, NodeId, ParamSet, Round, Score};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm, last_stage};
+use fednode_mix::statistics::robust;
 
 /// The rows whose nodes differ in more than their data, and those that train otherwise than FedAvg.
 const PERSONAL: [&str; 31] = [
@@ -508,7 +511,7 @@ fn statistics_lift_nodes_that_have_seen_little() {
 }
 
 #[test]
-fn statistics_need_a_common_extractor_and_exact_means() {
+fn statistics_need_a_common_extractor() {
     let refused = |spec: &FederationSpec| {
         let device = ComputeDevice::cpu(1).unwrap();
         Learner::new(spec, 0, data(0), &device)
@@ -522,10 +525,99 @@ fn statistics_need_a_common_extractor_and_exact_means() {
         );
     }
     assert!(refused(&with_statistics("fedbabu", 2)).contains("epochs after the last round to 0"));
-    let mut median = with_statistics("fedper", 2);
+}
+
+/// Training has the median, and the sums stay exact: they have a rule of their own.
+#[test]
+fn robust_training_and_statistics_go_together() {
+    let mut median = with_statistics("fedper", 4);
     median
         .hyper
         .insert("aggregation".into(), HyperValue::Text("median".into()));
     algorithm::fill_exchange(&mut median).unwrap();
-    assert!(refused(&median).contains("aggregation=mean"));
+    let (mut learners, mean) = gathered(&median);
+    assert_class_shares(mean.get("statistics.counts").unwrap().values(), "fedper");
+    adopted(&mut learners, &mean, Subset::Test);
+    assert_eq!(learners[0].lacks(), None);
+}
+
+/// The mean that came has a liar in it. The node gets the statistics one by one, and makes the mean without the liar.
+#[test]
+fn a_node_judges_the_statistics_of_the_others_by_its_own() {
+    let spec = with_statistics("fedper", 2);
+    let mut learners = [learner(&spec, 0), learner(&spec, 1)];
+    rounds(&spec, &mut learners, 1..=1);
+    let updates: Vec<Update> = learners
+        .iter_mut()
+        .map(|learner| update(learner, 2))
+        .collect();
+    let mut lie = ParamSet::clone(updates[1].shared.as_ref().unwrap());
+    for (name, tensor) in lie.iter_mut() {
+        if name == "statistics.sums" {
+            tensor.values_mut().rotate_left(WIDTH);
+        }
+    }
+    let lying = Update {
+        shared: Some(Arc::new(lie)),
+        ..updates[1].clone()
+    };
+    let member = |number: u8, update: &Update| MemberStatistics {
+        node: NodeId::from_bytes([number; 32]),
+        weight: f64::from(update.n_samples),
+        params: update.shared.clone().unwrap(),
+    };
+    let honest = combine_in(Round(2), &spec, &updates).unwrap();
+    let false_mean = lying.shared.clone().unwrap();
+    let received = |statistics| Received {
+        shared: Some(false_mean.clone()),
+        experts: vec![],
+        peers: vec![],
+        statistics,
+    };
+    let mut adopt = |received| {
+        let order = Order::Adopt(received);
+        let state = learners[0].state();
+        let watch = &mut |_| ControlFlow::Continue(());
+        learners[0].perform(order, watch).unwrap();
+        let adopted = learners[0].shared().unwrap();
+        learners[0].restore(&state).unwrap();
+        adopted
+    };
+    let others = vec![member(1, &updates[1]), member(2, &lying)];
+    let believed = adopt(received(others));
+    assert!(robust::are_alike(&believed, &honest), "own and honest ones");
+    assert_eq!(adopt(received(vec![])), *false_mean, "the mean as it came");
+}
+
+/// Whatever keeps a node from its statistics expert is said, and the own head is served.
+#[test]
+fn a_missing_statistics_expert_is_said_with_its_reason() {
+    let (mut learners, mean) = gathered(&with_statistics("fedper", 4));
+    let said = |learner: &Learner| learner.lacks().unwrap();
+    assert!(said(&learners[0]).ends_with("have not come together in the last round"));
+    let changed = |tensor: &str, factor: f32| {
+        let mut mean = mean.clone();
+        let tensors = mean.iter_mut().filter(|(name, _)| *name == tensor);
+        tensors.for_each(|(_, tensor)| {
+            let values = tensor.values_mut().iter_mut();
+            values.for_each(|value| *value *= factor);
+        });
+        mean
+    };
+    let adopt = |learner: &mut Learner, mean: ParamSet| {
+        learner.adopt(Some(mean), Vec::new()).unwrap();
+        learner.lacks()
+    };
+    let lying = adopt(&mut learners[0], changed("statistics.sums", 10.0)).unwrap();
+    assert!(lying.contains("cannot be those of samples"), "{lying}");
+    let nothing = ["statistics.sums", "statistics.scatter", "statistics.counts"];
+    let mut empty = mean.clone();
+    for (name, tensor) in empty.iter_mut() {
+        assert!(nothing.contains(&name));
+        tensor.values_mut().fill(0.0);
+    }
+    assert!(adopt(&mut learners[0], empty).is_some());
+    let again = restarted(&with_statistics("fedper", 4), &learners[0]);
+    assert_eq!(again.lacks(), learners[0].lacks(), "also after a restart");
+    assert_eq!(adopt(&mut learners[0], mean.clone()), None);
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use fednode_core::work::{Progress, Update};
 use fednode_core::{FederationSpec, HyperValue, ParamSet, Round, Slot};
-use fednode_data::{DataSource, Samples, ShardParams, Split, load_shard};
+use fednode_data::{DataSource, Pixels, Samples, ShardParams, Split, load_shard};
 use fednode_learn::{ComputeDevice, LearnError, Learner, Subset};
 
 fn device() -> ComputeDevice {
@@ -268,6 +268,27 @@ fn a_learning_rate_that_is_too_high_is_named_and_nothing_is_kept() {
             .contains("lower `training.learning_rate`, now 1000000"),
         "{error}"
     );
+    assert_eq!(learner.state(), before);
+}
+
+/// A column in the unit of cents, another in years: nothing of it is published, and the user reads which column it is.
+#[test]
+fn an_unscaled_table_stops_its_own_node_and_names_the_column() {
+    let names: Arc<[String]> = ["no", "yes"].map(String::from).into();
+    let row = |sample: u32| [sample as f32 / 60.0, 1e6 * (1 + sample % 7) as f32, 0.5];
+    let values = (0..60).flat_map(row).collect();
+    let labels = (0..60).map(|sample| (sample % 2) as u16).collect();
+    let samples = Samples::new([1, 1, 3], Pixels::Floats(values), labels, names).unwrap();
+    let mut spec = common::spec("fedavg", "mlp", &samples);
+    spec.fingerprints.columns = ["age", "income", "share"].map(String::from).to_vec();
+    let mut learner = Learner::new(&spec, 0, common::split(&samples, 40), &device()).unwrap();
+    let before = learner.state();
+    let error = learner
+        .local_update(Round(1), &mut |_| ControlFlow::Continue(()))
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("`income` (up to 7.000e6)"), "{error}");
+    assert!(!error.contains("`age`"), "{error}");
     assert_eq!(learner.state(), before);
 }
 

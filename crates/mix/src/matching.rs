@@ -21,6 +21,7 @@ use crate::similarity::Proxies;
 pub const TABLE: &[MatchingRow] = &[
     similarity::ROW,
     statistics::ROW,
+    statistics::BOUNDED_ROW,
     agreement::ROW,
     agreement::ROW_OF_SITES,
     each::ROW,

@@ -27,6 +27,13 @@ pub const FEATURES: &str = "generator.features";
 /// The tensor of the shares of the classes in a member's samples, `[classes]`.
 pub const SHARES: &str = "class_shares";
 
+/// The tensor of the statistics expert's shares of classes, `[classes]`.
+pub const COUNTS: &str = "statistics.counts";
+/// The tensor of its sums of features, `[classes, D]`.
+pub const SUMS: &str = "statistics.sums";
+/// The tensor of its products of features, `[D (D + 1) / 2]`.
+pub const SCATTER: &str = "statistics.scatter";
+
 /// Returns the name of a layer's matrix or offset.
 pub fn of(layer: &str, tensor: &str) -> String {
     format!("{layer}.{tensor}")

@@ -133,7 +133,7 @@ pub fn average(rule: &Rule, parts: &[Part]) -> Result<ParamSet, AverageError> {
 }
 
 /// Takes all parts at once and checks that they have one layout.
-fn together(parts: &mut dyn Iterator<Item = Part>) -> Result<Vec<Part>, AverageError> {
+pub(crate) fn together(parts: &mut dyn Iterator<Item = Part>) -> Result<Vec<Part>, AverageError> {
     let parts: Vec<Part> = parts.collect();
     let layout = parts
         .first()

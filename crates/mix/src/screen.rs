@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fednode_core::{ExpertId, LayoutMismatch, ParamSet, Tensor};
 
-/// Tells why a received part is not used. Its sender is to blame.
+/// Tells why a received part is not used. Its sender is to blame, but for a large norm.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScreenFault {
     /// It belongs to another model.
@@ -30,11 +30,22 @@ pub enum ScreenFault {
     },
 }
 
+impl ScreenFault {
+    /// Tells whether an honest member can have this fault: an unscaled table makes parameters large.
+    pub fn is_mistake(&self) -> bool {
+        matches!(self, Self::Norm { .. })
+    }
+}
+
 /// Judges a received part against the own part of the same kind.
 ///
 /// Where the own part is zero it says nothing about sizes (prototypes before the first training, for example). Both
 /// norms are those of the tensors in which the own one is not zero. Without any such tensor every finite candidate
 /// passes.
+///
+/// Each tensor has a bound of its own besides, so that the whole allowance is in no single one. That of a small tensor is
+/// taken as the share that it would have if all were alike; that of one which is zero here is the ratio once more times the
+/// norm of all.
 ///
 /// # Errors
 /// Names the first fault: layout, then finiteness, then norm.
@@ -55,7 +66,10 @@ pub fn screen(
         .iter()
         .zip(own.iter())
         .map(|((_, candidate), (_, own))| [candidate, own].map(square));
+    let pairs: Vec<[f64; 2]> = pairs.collect();
     let [norm, own] = pairs
+        .iter()
+        .copied()
         .filter(|[_, own]| *own > 0.0)
         .fold([0.0, 0.0], |[a, b], [c, d]| [a + c, b + d]);
     let (norm, own) = (norm.sqrt(), own.sqrt());
@@ -65,6 +79,21 @@ pub fn screen(
             own,
             ratio: max_norm_ratio,
         });
+    }
+    let alike = own / (pairs.len() as f64).sqrt();
+    for [norm, of_tensor] in pairs.into_iter().map(|pair| pair.map(f64::sqrt)) {
+        let usual = if of_tensor > 0.0 {
+            of_tensor.max(alike)
+        } else {
+            own * max_norm_ratio
+        };
+        if own > 0.0 && norm > max_norm_ratio * usual {
+            return Err(ScreenFault::Norm {
+                norm,
+                own: usual,
+                ratio: max_norm_ratio,
+            });
+        }
     }
     Ok(())
 }
@@ -181,6 +210,30 @@ mod tests {
         };
         assert_eq!(screen(&both(2.0, 50.0), &both(1.8, 0.0), 10.0), Ok(()));
         assert!(screen(&both(20.0, 50.0), &both(1.8, 0.0), 10.0).is_err());
+    }
+
+    /// The allowance of a large layer is not that of a small one, and what is zero at home is bounded, too.
+    #[test]
+    fn every_tensor_has_its_bound() {
+        let part = |base: f32, head: f32, prototype: f32| {
+            let mut part = params(&[base]);
+            for (name, value) in [("x.head", head), ("x.prototypes", prototype)] {
+                part.insert(name, &[1], vec![value]).unwrap();
+            }
+            part
+        };
+        let own = part(10.0, 1.0, 0.0);
+        assert_eq!(screen(&part(12.0, 5.0, 30.0), &own, 10.0), Ok(()));
+        let all_in_one = part(10.0, 90.0, 0.0);
+        assert!(
+            screen(&all_in_one, &own, 10.0).is_err(),
+            "in the head alone"
+        );
+        let unbounded = part(10.0, 1.0, 1e6);
+        assert!(
+            screen(&unbounded, &own, 10.0).is_err(),
+            "where nothing is at home"
+        );
     }
 
     #[test]

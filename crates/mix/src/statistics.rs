@@ -11,6 +11,12 @@
 //! The sums are additive, so a mean of them weighted by samples is as good as the sum: the result does not depend on a
 //! common factor. Classes that nobody has get probability 0. All in double precision.
 
+pub mod robust;
+
+use fednode_core::{ParamSet, Tensor};
+
+use crate::names;
+
 /// Added to a prior before its logarithm: a class that the node has never seen stays possible.
 pub const PRIOR_FLOOR: f64 = 1e-3;
 /// The regularisation of the covariance, relative to its mean variance.
@@ -58,6 +64,26 @@ impl Statistics {
             sums: vec![0.0; classes * width],
             scatter,
         }
+    }
+
+    /// Reads the sums of a part as it travels; nothing if it is no part of the statistics expert.
+    pub fn of_part(part: &ParamSet) -> Option<Self> {
+        let [counts, sums, scatter] =
+            [names::COUNTS, names::SUMS, names::SCATTER].map(|name| part.get(name));
+        let (counts, sums, scatter) = (counts?, sums?, scatter?);
+        let [classes, width] = *sums.shape() else {
+            return None;
+        };
+        let is_whole = counts.values().len() == classes
+            && scatter.values().len() == width * (width + 1) / 2
+            && width > 0;
+        let numbers = |tensor: &Tensor| tensor.values().iter().copied().map(f64::from).collect();
+        is_whole.then(|| Self {
+            width,
+            counts: numbers(counts),
+            sums: numbers(sums),
+            scatter: numbers(scatter),
+        })
     }
 
     /// Adds one sample to counts and sums, and not to the scatter.

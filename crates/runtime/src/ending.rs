@@ -59,6 +59,8 @@ pub struct Finished {
     pub round: Round,
     /// The newest complete record.
     pub last_record: Option<RoundRecord>,
+    /// Why its model is of no use, if all rounds are done and it is no better than a constant answer.
+    pub useless: Option<String>,
 }
 
 /// How far the end is.
@@ -206,6 +208,11 @@ impl<M: Machine> Driver<M> {
     /// The final model is written, with what came after the last round.
     pub(crate) fn on_finalised(&mut self, last_stage: LastStage) {
         self.desk.book.concluded(last_stage);
+        let book = &self.desk.book;
+        let shortcomings = [book.lacks(), book.useless()].map(|text| text.map(ToOwned::to_owned));
+        for text in shortcomings.into_iter().flatten() {
+            self.base.warn(text);
+        }
         // Who has said goodbye meanwhile does not come back to serve.
         if !self.ending.is_leaving() {
             self.ending.serve(self.base.now());
@@ -262,6 +269,9 @@ impl<M: Machine> Driver<M> {
         }
         let round = self.machine.status(self.base.now()).round;
         let last_record = self.desk.book.last().cloned();
+        let is_done = matches!(outcome, Ok(Outcome::AllRounds));
+        let useless = self.desk.book.useless().filter(|_| is_done);
+        let useless = useless.map(ToOwned::to_owned);
         let node_id = self.base.me;
         if tokio::time::timeout(LAST_PATIENCE, self.let_go())
             .await
@@ -274,6 +284,7 @@ impl<M: Machine> Driver<M> {
             outcome,
             round,
             last_record,
+            useless,
         })
     }
 

@@ -25,7 +25,7 @@ pub enum ExitCode {
     Device = 8,
     /// A child process of a swarm failed.
     Child = 9,
-    /// Training failed: the loss is no longer a number.
+    /// Training failed: it diverged, or the model is no better than a constant answer.
     Training = 10,
     /// A defect of this software.
     Internal = 70,
@@ -73,7 +73,9 @@ impl ExitCode {
             }
             Self::Device => "the computing device is missing or its driver crashed",
             Self::Child => "a child process of a swarm failed",
-            Self::Training => "training failed (the loss is no longer a number)",
+            Self::Training => {
+                "training failed (it diverged, or the model is no better than a constant answer)"
+            }
             Self::Internal => "a defect of this software",
             Self::Interrupted => "stopped before it was done",
         }

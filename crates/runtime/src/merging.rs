@@ -62,6 +62,7 @@ impl Mixing {
             shared: adoption.shared,
             experts: adoption.experts,
             peers: adoption.peers,
+            statistics: adoption.statistics,
         };
         if received.is_empty() {
             let evaluating = due.if_unchanged.map(evaluate);

@@ -78,6 +78,7 @@ fn log(note: &Note, text: &str) {
         Note::Rejoined { from, to } => info!(%from, %to, "{text}"),
         Note::Equivocated(node) | Note::Revoked(node) => warn!(%node, "{text}"),
         Note::CheatFound { node, round } => warn!(%node, %round, "{text}"),
+        Note::Disbelieved { round, node, .. } => warn!(%node, %round, "{text}"),
         Note::PoolGathered { missing, strangers } if missing.is_empty() && strangers.is_empty() => {
             info!("{text}")
         }
@@ -145,6 +146,14 @@ fn describe(note: &Note) -> String {
                 node.short()
             )
         }
+        Note::Disbelieved {
+            round,
+            node,
+            reason,
+        } => format!(
+            "round {round}: the statistics of node {} are left out: {reason}",
+            node.short()
+        ),
         Note::PoolGathered { missing, strangers } => describe_pool(missing, strangers),
         Note::Finished => "all rounds are done".to_owned(),
     }

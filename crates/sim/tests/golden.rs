@@ -61,7 +61,7 @@ const KEPT: [Kept; 12] = [
     (
         "liars everywhere",
         liars_everywhere,
-        ["77a6d290cad83dbf", "cfb54e882503f479", "85f8f3c62c42d03d"],
+        ["ef156c56727f84df", "e8ba299ae4738e35", "0a1e110ef0d66777"],
     ),
     (
         "liars act as aggregators",
@@ -71,7 +71,7 @@ const KEPT: [Kept; 12] = [
     (
         "some rest",
         some_rest,
-        ["b66068f68ac07aa6", "94c7bcf1c58c43f6", "3bf1a73995c4dcdd"],
+        ["a8342e589f94c010", "fd89acef8a00af25", "35c920181656102f"],
     ),
     (
         "some rest without aggregator",

@@ -332,16 +332,13 @@ fn invalid_experts_are_screened_out() {
         .with(3, Behaviour::HugeExperts);
     let outcome = play(&scenario);
     assert!(!outcome.observed.invalid.is_empty());
-    for liar in [0, 3] {
-        assert!(
-            outcome
-                .strikes
-                .iter()
-                .any(|(_, node, _)| *node == outcome.ids[liar]),
-            "seed {}",
-            outcome.seed
-        );
-    }
+    let is_struck = |liar: usize| {
+        let mut struck = outcome.strikes.iter();
+        struck.any(|(_, node, _)| *node == outcome.ids[liar])
+    };
+    assert!(is_struck(0), "seed {}", outcome.seed);
+    // An unscaled table makes an honest node's parameters large: they are left out, and nobody is to blame.
+    assert!(!is_struck(3), "seed {}", outcome.seed);
 }
 
 #[test]

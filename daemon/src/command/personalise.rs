@@ -159,6 +159,8 @@ fn enter(model: &mut Model, spec: FederationSpec, learner: &Learner, after: Scor
         test: after.test,
         expert_share: Vec::new(),
         domain_information: None,
+        lacks: None,
+        useless: None,
     });
     model.card.spec = spec;
 }

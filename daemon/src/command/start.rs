@@ -109,9 +109,11 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
         });
         let finished = fednode_runtime::run_node(member, trainer, stop).await;
         printing.abort();
-        finished
-            .map(drop)
-            .map_err(|error| fail(error.exit_code(), error.to_string()))
+        let finished = finished.map_err(|error| fail(error.exit_code(), error.to_string()))?;
+        match finished.useless {
+            None => Ok(()),
+            Some(useless) => Err(fail(ExitCode::Training, useless)),
+        }
     });
     runtime.shutdown_timeout(LAST_PATIENCE);
     result

@@ -267,11 +267,18 @@ fn chance_suffices(spec: &FederationSpec) -> bool {
 }
 
 fn statistics(statistics: &StatisticsSpec) -> Vec<Rule> {
-    vec![(
-        statistics.dimensions <= 4096,
-        "statistics.dimensions",
-        "0 to 4096",
-    )]
+    vec![
+        (
+            statistics.dimensions <= 4096,
+            "statistics.dimensions",
+            "0 to 4096",
+        ),
+        (
+            statistics.max_distance == 0.0 || (1.0..=1e30).contains(&statistics.max_distance),
+            "statistics.max_distance",
+            "0 or at least 1",
+        ),
+    ]
 }
 
 fn pool(pool: &PoolSpec) -> Vec<Rule> {

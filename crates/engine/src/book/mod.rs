@@ -193,6 +193,20 @@ impl RoundBook {
         &self.last_stage
     }
 
+    /// Says what the model that is served lacks of what the spec asks for.
+    pub fn lacks(&self) -> Option<&str> {
+        let of_record = self.last.as_ref().and_then(|last| last.lacks.as_deref());
+        let finished = self.last_stage.evaluations.as_ref();
+        finished.map_or(of_record, |finished| finished.lacks.as_deref())
+    }
+
+    /// Says why the model that is served is of no use, if it is no better than a constant answer.
+    pub fn useless(&self) -> Option<&str> {
+        let of_record = self.last.as_ref().and_then(|last| last.useless.as_deref());
+        let finished = self.last_stage.evaluations.as_ref();
+        finished.map_or(of_record, |finished| finished.useless.as_deref())
+    }
+
     /// Tells whether no record is open.
     pub fn all_complete(&self) -> bool {
         self.open.is_empty()

@@ -62,6 +62,8 @@ impl OpenRecord {
             .test_expert_share
             .clone_from(&evaluations.expert_share);
         record.test_domain_information = evaluations.domain_information;
+        record.lacks.clone_from(&evaluations.lacks);
+        record.useless.clone_from(&evaluations.useless);
         record.test_samples = test.map_or(0, |score: Score| score.n_samples);
     }
 

@@ -125,6 +125,12 @@ pub struct RoundRecord {
     /// How much the choice of the expert says of a test sample's domain, 0 to 1; absent where domains are not known.
     #[serde(default)]
     pub test_domain_information: Option<f64>,
+    /// What the model lacks of what the spec asks for, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lacks: Option<String>,
+    /// Why the model is of no use, if it is no better than a constant answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub useless: Option<String>,
     /// Distinct foreign experts that were mixed in.
     pub n_sources_used: u32,
     /// Whose they were.
@@ -168,6 +174,8 @@ impl RoundRecord {
             expert_share: Vec::new(),
             test_expert_share: Vec::new(),
             test_domain_information: None,
+            lacks: None,
+            useless: None,
             n_sources_used: 0,
             mixed: Vec::new(),
             members: 0,

@@ -27,6 +27,8 @@ fn evaluations(accuracy: f64) -> Evaluations {
         test: Some(score),
         expert_share: vec![1.0],
         domain_information: None,
+        lacks: None,
+        useless: None,
     }
 }
 

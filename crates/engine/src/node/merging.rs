@@ -1,7 +1,7 @@
 //! Merging: the numbers are computed elsewhere; here the order is put together, and the result becomes the node's new
 //! standing.
 
-use fednode_core::{ExpertId, LocalReport, Round, Stage, Timestamp};
+use fednode_core::{ExpertId, LocalReport, Member, Round, Stage, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
@@ -26,6 +26,7 @@ impl Merging {
         shared.outbox.push(Output::Merge(MergeOrder {
             round: shared.memory.round,
             adopt: exchange.mean.ready(),
+            members: statistics_of(shared, &exchange),
             rows: vec![],
             own: vec![],
             sources: [].into(),
@@ -61,6 +62,7 @@ impl Merging {
         shared.outbox.push(Output::Merge(MergeOrder {
             round,
             adopt: exchange.mean.ready(),
+            members: statistics_of(shared, &exchange),
             rows: exchange.experts.rows().to_vec(),
             own: own.map(LocalReport::experts_to_mix).unwrap_or_default(),
             sources: exchange.experts.held().clone(),
@@ -73,7 +75,11 @@ impl Merging {
     pub(super) fn on_merged(mut self, shared: &mut Shared, report: &MergeReport) -> Phase {
         for (expert, reason) in &report.rejected {
             let reason = format!("expert {expert} refused: {reason}");
-            shared.outbox.strike(expert.owner, reason);
+            if report.excused.contains(expert) {
+                tracing::warn!(round = %report.round, "{reason}");
+            } else {
+                shared.outbox.strike(expert.owner, reason);
+            }
         }
         let merged = shared.memory.round;
         self.remember_sources(shared, report);
@@ -138,6 +144,13 @@ impl Merging {
         keep_own_lineage(shared);
         merged
     }
+}
+
+/// Returns whose statistics the mean is made of, if it is one of statistics: a node judges them by its own.
+fn statistics_of(shared: &Shared, exchange: &Exchange) -> Vec<Member> {
+    let closed = exchange.mean.candidate();
+    let closed = closed.filter(|closed| shared.schedule.gathers_statistics_in(closed.round));
+    closed.map_or(Vec::new(), |closed| closed.global.members.clone())
 }
 
 /// Weighs the plan's rows by the use that owners make of their experts, and waits for none that nobody uses.

@@ -372,6 +372,7 @@ impl Node {
 
     fn handle_averaged(&mut self, report: AverageReport) {
         let shared = &mut self.shared;
+        shared.outbox.note_disbelieved(&report);
         match report.purpose {
             Purpose::Close => self.phase.on_averaged(shared, report),
             Purpose::Verify(number) => {

@@ -36,6 +36,9 @@ const SLOWEST: u64 = 4 << 10;
 /// Shared parts up to this size are averaged by everybody when an acting aggregator closes the round.
 const SMALL_SHARED_BYTES: u64 = 64 << 10;
 
+/// Bytes of all members' statistics up to which every node fetches them.
+const MOST_STATISTICS: u64 = 64 << 20;
+
 /// What all phases share.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Shared {
@@ -341,7 +344,14 @@ impl Shared {
             self.me,
         );
         let is_doubtful = self.view.is_banned(closed.author);
-        self.everybody_verifies(closed) || is_doubtful || closed.author != self.me && drawn
+        let wanted = drawn || self.judges_parts_of(closed);
+        self.everybody_verifies(closed) || is_doubtful || closed.author != self.me && wanted
+    }
+
+    /// Tells whether the parts of a closing are wanted themselves: statistics, which each node judges by its own.
+    fn judges_parts_of(&self, closed: &Closed) -> bool {
+        let bytes = closed.global.mean.size * closed.global.members.len() as u64;
+        self.schedule.gathers_statistics_in(closed.round) && bytes <= MOST_STATISTICS
     }
 
     /// Tells whether a closing is recomputed by everybody, and is not followed unless that succeeds: small parts that

@@ -108,7 +108,10 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         let text = "stopped before each node was trained alone; the result is complete without it";
         return Err(fail(ExitCode::Interrupted, text));
     }
-    Ok(())
+    match summary.why_useless() {
+        None => Ok(()),
+        Some(useless) => Err(fail(ExitCode::Training, useless)),
+    }
 }
 
 /// Makes the spec and divides the data, which gives the spec its hash.

@@ -91,6 +91,8 @@ pub(super) fn summary(seed: u64) -> Summary {
         majority_class_accuracy: 0.25,
         expert_share: vec![0.25, 0.75],
         domain_information: None,
+        lacks: None,
+        useless: None,
         bytes_sent: 1500,
         bytes_received: 2500,
         peak_rss_bytes: 50_000_000,

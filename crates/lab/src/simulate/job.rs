@@ -171,9 +171,10 @@ impl Knowledge {
                     shared,
                     experts,
                     peers,
+                    statistics,
                 } = received.unwrap_or_default();
-                if !peers.is_empty() {
-                    // What became of the own experts is the algorithm's judgement.
+                if !(peers.is_empty() && statistics.is_empty()) {
+                    // What became of the own experts is the algorithm's judgement, and so it is with statistics.
                     *self = Self::of(learner);
                     return;
                 }

@@ -182,6 +182,7 @@ fn mean_train_seconds(observed: &[Observed]) -> f64 {
 /// Returns a node's entry; a node without any finished round has no result to enter.
 fn node(observed: &Observed) -> Option<Node> {
     let (card, record) = (&observed.card, observed.records.last()?);
+    let finished = observed.last_stage.evaluations.as_ref();
     Some(Node {
         shard: observed.shard,
         node_id: observed.node_id.to_string(),
@@ -191,11 +192,7 @@ fn node(observed: &Observed) -> Option<Node> {
         classes: card.classes.clone(),
         accuracy: record.accuracy.unwrap_or(0.0),
         accuracy_after_local_training: record.accuracy_after_local_training,
-        accuracy_after_finishing: observed
-            .last_stage
-            .evaluations
-            .as_ref()
-            .and_then(|e| Some(e.test?.accuracy)),
+        accuracy_after_finishing: finished.and_then(|e| Some(e.test?.accuracy)),
         pool: observed.last_stage.pool.clone(),
         served: None,
         alone: None,
@@ -204,6 +201,8 @@ fn node(observed: &Observed) -> Option<Node> {
         majority_class_accuracy: observed.majority_class_accuracy,
         expert_share: record.test_expert_share.clone(),
         domain_information: record.test_domain_information,
+        lacks: finished.map_or(&record.lacks, |e| &e.lacks).clone(),
+        useless: finished.map_or(&record.useless, |e| &e.useless).clone(),
         bytes_sent: observed.bytes_sent,
         bytes_received: observed.bytes_received,
         peak_rss_bytes: observed.peak_rss_bytes,

@@ -81,6 +81,13 @@ impl Summary {
         Self { worth, ..self }
     }
 
+    /// Says that no node has a model of any use, if so.
+    pub(crate) fn why_useless(&self) -> Option<String> {
+        let first = self.per_node.first()?.useless.as_ref()?;
+        let is_any_of_use = self.per_node.iter().any(|node| node.useless.is_none());
+        (!is_any_of_use).then(|| format!("no node has a model of any use; of node 1, {first}"))
+    }
+
     /// Returns the accuracy after the stage that follows the last round, weighted by test samples, if there is one.
     pub(crate) fn accuracy_after_finishing(&self) -> Option<f64> {
         let pairs = self
@@ -189,6 +196,12 @@ pub(crate) struct Node {
     /// How much the choice of the expert says of a test sample's domain, 0 to 1; absent where domains are not known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) domain_information: Option<f64>,
+    /// What its model lacks of what the spec asks for, and why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lacks: Option<String>,
+    /// Why its model is of no use, if it is no better than a constant answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) useless: Option<String>,
     /// Bytes it sent, everything counted.
     pub(crate) bytes_sent: u64,
     /// Bytes it received, everything counted.

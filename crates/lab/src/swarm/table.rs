@@ -1,5 +1,7 @@
 //! The result of a swarm as a newcomer reads it.
 
+use std::collections::BTreeMap;
+
 use crate::swarm::summary::{Node, Summary};
 use fednode_cli::output::Report;
 use fednode_cli::table::{bytes, duration, number, percent, render, text};
@@ -20,6 +22,7 @@ impl Report for Summary {
             self.without_tests(),
             self.conclusions(),
             self.use_of_experts(),
+            self.shortcomings(),
             self.failures(),
         ]
         .concat()
@@ -173,6 +176,27 @@ impl Summary {
         [collapsed, information].into_iter().flatten().collect()
     }
 
+    /// Says which nodes have a model of no use, and what models lack of what the spec asks for.
+    fn shortcomings(&self) -> String {
+        let useless = self.per_node.iter().filter_map(|node| {
+            let useless = node.useless.as_ref()?;
+            Some(format!("no use         node {}: {useless}\n", node.shard))
+        });
+        let mut lacking: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+        for node in &self.per_node {
+            if let Some(lacks) = &node.lacks {
+                lacking
+                    .entry(lacks)
+                    .or_default()
+                    .push(node.shard.to_string());
+            }
+        }
+        let lacking = lacking
+            .into_iter()
+            .map(|(lacks, nodes)| format!("lacking        nodes {}: {lacks}\n", nodes.join(", ")));
+        useless.chain(lacking).collect()
+    }
+
     fn failures(&self) -> String {
         self.failed_nodes
             .iter()
@@ -245,6 +269,8 @@ mod tests {
             majority_class_accuracy: 0.25,
             expert_share: vec![],
             domain_information: None,
+            lacks: None,
+            useless: None,
             bytes_sent: 1500,
             bytes_received: 20,
             peak_rss_bytes: 50_000_000,
@@ -301,6 +327,26 @@ mod tests {
         ] {
             assert!(text.contains(part), "`{part}` is not in {text}");
         }
+    }
+
+    #[test]
+    fn what_models_lack_and_which_are_of_no_use_is_said() {
+        let mut summary = summary();
+        let lacks = "no statistics expert: there are no samples to take statistics of";
+        for node in &mut summary.per_node {
+            node.lacks = Some(lacks.into());
+        }
+        summary.per_node[0].useless = Some("the model's loss is not a number".into());
+        let text = summary.human();
+        for line in [
+            format!("\nlacking        nodes 1, 2: {lacks}\n"),
+            "\nno use         node 1: the model's loss is not a number\n".to_owned(),
+        ] {
+            assert!(text.contains(&line), "`{line}` is not in {text}");
+        }
+        assert_eq!(summary.why_useless(), None, "the other one is of use");
+        summary.per_node[1].useless = Some("it says the same of all".into());
+        assert!(summary.why_useless().is_some());
     }
 
     #[test]

@@ -49,11 +49,25 @@ impl Agreement {
         own_samples: [&Samples; 2],
         device: &Device,
     ) {
-        let own = self.own.params();
-        let key = key_of(&own, peers);
+        let key = key_of(&self.own.params(), peers);
         if self.remembered.solved == Some(key) {
             return;
         }
+        let missing = self.adopt_as(key, peers, own_samples, device).err();
+        self.remembered.missing = missing.map(|error| error.to_string());
+        if let Some(lacks) = self.lacks() {
+            tracing::warn!("{lacks}");
+        }
+    }
+
+    fn adopt_as<P: Borrow<ParamSet>>(
+        &mut self,
+        key: BlobId,
+        peers: &[PeerExpert<P>],
+        own_samples: [&Samples; 2],
+        device: &Device,
+    ) -> Result<(), StatisticsError> {
+        let own = self.own.params();
         let own = self.read(&own);
         let theirs: Vec<(&PeerExpert<P>, Statistics)> = peers
             .iter()
@@ -65,14 +79,13 @@ impl Agreement {
         let n_samples = own_samples[0].len() as f64;
         let total = n_samples / own_weight;
         if !total.is_finite() || total <= 0.0 {
-            return;
+            return Err(StatisticsError::Empty);
         }
         if self.solving == Solving::Sites {
             let of_peers = theirs
                 .iter()
                 .map(|(peer, sums)| (sums, peer.weight * total));
-            self.solve_sites(&own, n_samples, of_peers, key, device);
-            return;
+            return self.solve_sites(&own, n_samples, of_peers, key, device);
         }
         let mut nodes: Vec<Grouped<'_>> = theirs
             .iter()
@@ -85,20 +98,17 @@ impl Agreement {
             statistics: &own,
             weight: n_samples,
         });
-        let Ok(classes) = classes_of(&nodes) else {
-            return;
-        };
-        let Ok(solved) = self.solving.solve(&classes) else {
-            return;
-        };
+        let classes = classes_of(&nodes)?;
+        let solved = self.solving.solve(&classes)?;
         self.write(Source::Peers, &solved.into(), device);
         (self.remembered.solved, self.remembered.slots) = (Some(key), None);
         if self.solving == Solving::Features {
-            return;
+            return Ok(());
         }
         // What has no classifier without the node's own statistics has no slots that could be tried.
         let tried = self.try_slots(&classes, &nodes, own_samples, device);
         self.remembered.slots = tried.unwrap_or_default();
+        Ok(())
     }
 
     /// Solves for the slope of all sites and the own intercept.
@@ -109,7 +119,7 @@ impl Agreement {
         peers: impl Iterator<Item = (&'a Statistics, f64)>,
         key: BlobId,
         device: &Device,
-    ) {
+    ) -> Result<(), StatisticsError> {
         let mut classes: Vec<(Statistics, f64)> = peers
             .map(|(statistics, weight)| (statistics.joined(GROUPS), weight))
             .collect();
@@ -121,10 +131,10 @@ impl Agreement {
                 weight: *weight,
             })
             .collect();
-        if let Ok(solved) = sites::solve(&sites) {
-            self.write(Source::Peers, &solved.into(), device);
-            (self.remembered.solved, self.remembered.slots) = (Some(key), None);
-        }
+        let solved = sites::solve(&sites)?;
+        self.write(Source::Peers, &solved.into(), device);
+        (self.remembered.solved, self.remembered.slots) = (Some(key), None);
+        Ok(())
     }
 
     /// Fits slots where they pay. Returns by how many standard errors they were better on the own samples.

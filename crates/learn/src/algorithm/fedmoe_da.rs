@@ -67,6 +67,7 @@ pub(super) const ROW: Row = Row {
             sets: &[
                 ("load_balance", "0.01"),
                 ("slots_per_node", "2"),
+                ("max_distance", "3"),
                 ("weighting", "samples"),
             ],
         },
@@ -79,6 +80,7 @@ pub(super) const ROW: Row = Row {
             sets: &[
                 ("load_balance", "0.01"),
                 ("slots_per_node", "2"),
+                ("max_distance", "3"),
                 ("weighting", "samples"),
                 ("head", PRIVATE),
             ],

@@ -81,6 +81,13 @@ pub(super) const ROW: Row = Row {
             default: "all",
             doc: "how many other heads take part in a node's programme, those of the most similar statistics",
         },
+        Hyper {
+            name: "own_head",
+            kind: Kind::Choice(&[AT_LEAST_HALF, FREE]),
+            default: AT_LEAST_HALF,
+            doc: "what the own head is of the combined one: `at-least-half`, with bounds on others' variances and weights; `free`: \
+                  what the programme says, as in the paper",
+        },
     ],
     profiles: &[],
     exchange: |values| Exchange {
@@ -89,7 +96,10 @@ pub(super) const ROW: Row = Row {
             rule: Rule::default(),
         }),
         experts: Some(ExpertExchange::by(
-            Matching::named("statistics"),
+            Matching::named(match values.text("own_head") {
+                FREE => "statistics",
+                _ => "bounded-statistics",
+            }),
             values.peers("peers_per_expert"),
         )),
         everybody_first: false,
@@ -97,6 +107,9 @@ pub(super) const ROW: Row = Row {
     },
     build: |setup| FedPac::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };
+
+const AT_LEAST_HALF: &str = "at-least-half";
+const FREE: &str = "free";
 
 const STATISTICS: usize = 2;
 const CENTROIDS: usize = 3;

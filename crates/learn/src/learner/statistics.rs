@@ -3,8 +3,12 @@
 //! Until then all is as without. From the moment its sums are there, they are the node's shared part, and what was shared
 //! before is its own affair. Which of the two holds is part of the node's memory, so it survives a restart.
 
-use fednode_core::work::Update;
-use fednode_core::{FederationSpec, Round};
+use std::sync::Arc;
+
+use fednode_core::work::{MemberStatistics, Update};
+use fednode_core::{FederationSpec, ParamSet, Round};
+use fednode_mix::Part;
+use fednode_mix::statistics::robust;
 
 use super::{Learner, count};
 use crate::class_statistics::ClassStatistics;
@@ -54,6 +58,43 @@ impl Learner {
             train_loss,
             multiply_adds,
             ..train::Outcome::default()
+        })
+    }
+
+    /// Returns the mean of the statistics that this node believes, judged by its own ones, which are always in it. It is the
+    /// mean that came, where that has no others.
+    pub(crate) fn believed(
+        &self,
+        mean: Option<Arc<ParamSet>>,
+        others: &[MemberStatistics],
+    ) -> Option<Arc<ParamSet>> {
+        let mean = mean?;
+        if others.is_empty() || !self.parts.shares_statistics() {
+            return Some(mean);
+        }
+        let own = Part {
+            weight: self.data.train.len() as f64,
+            params: Arc::new(self.shared()?),
+        };
+        let theirs = others.iter().map(|member| Part {
+            weight: member.weight,
+            params: Arc::clone(&member.params),
+        });
+        let theirs: Vec<Part> = theirs.collect();
+        let Some(judged) = robust::judge(&own, &theirs, self.max_distance) else {
+            return Some(mean);
+        };
+        for (member, doubt) in others.iter().zip(&judged.doubts) {
+            if let Some(doubt) = doubt {
+                let node = member.node.short();
+                tracing::warn!(%node, "statistics are left out: {doubt}");
+            }
+        }
+        let is_common = robust::are_alike(&judged.mean, &mean);
+        Some(if is_common {
+            mean
+        } else {
+            Arc::new(judged.mean)
         })
     }
 

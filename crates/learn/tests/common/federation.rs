@@ -11,6 +11,7 @@ use fednode_core::{
 use fednode_data::{DataSource, ShardParams, Split, load_shard};
 use fednode_learn::{ComputeDevice, Learner, algorithm};
 use fednode_mix::matching::{self, Gives};
+use fednode_mix::statistics::robust;
 use fednode_mix::{Part, average, merge_row, plan};
 
 /// Hidden units of `mlp`, the width of its features.
@@ -99,13 +100,13 @@ pub fn combine_in(round: Round, spec: &FederationSpec, updates: &[Update]) -> Op
             params: update.shared.clone().unwrap(),
         }
     };
-    Some(
-        average(
-            &averaging.rule,
-            &updates.iter().map(member).collect::<Vec<_>>(),
-        )
-        .unwrap(),
-    )
+    let mut members = updates.iter().map(member);
+    if fednode_core::Schedule::of(spec).gathers_statistics_in(round) {
+        let limit = spec.statistics.max_distance;
+        return Some(robust::combine(&mut members, limit).unwrap().0);
+    }
+    let members: Vec<Part> = members.collect();
+    Some(average(&averaging.rule, &members).unwrap())
 }
 
 /// Mixes one node's experts with all others' as the algorithm's exchange says, by the proxies of the same round.

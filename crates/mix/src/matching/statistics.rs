@@ -11,6 +11,14 @@
 //! D^T` with the rows `d_j = h_j - h_i`, so it has no negative eigenvalue and needs no mending. Weights of at most
 //! 0.001 become zero, as in the authors' code, and such heads are not fetched.
 //!
+//! Means and variances are a node's own word. Who copies another's means and says that its variance is zero would be all of
+//! that node's head. So there is a bounded form, in which a node's own head is at least half of it:
+//!
+//! ```text
+//! v_j            at least v_i / 3: nobody is believed to have more than three times the samples
+//! a_j            at most 1/4 for each other, and all others together at most 1/2; the rest is the own head's
+//! ```
+//!
 //! The statistics of one head travel as its proxy: the numbers of `h`, then `v`. What is not finite or of another
 //! dimension is left out, a variance below zero counts as zero. Of more than [`MAX_SOURCES`] nodes the nearest take
 //! part, since the matrix grows with their square.
@@ -29,11 +37,37 @@ pub(super) const ROW: MatchingRow = MatchingRow {
     reference: "FedPAC (Xu et al., ICLR 2023, arXiv 2306.11867)",
     gives: Gives::Mixture,
     rows: |own, known, exchange| {
-        let row = |own: &ExpertId| row(*own, known, exchange);
+        let row = |own: &ExpertId| row(*own, known, exchange, Trust::EveryWord);
         own.iter().map(row).collect()
     },
     admits: None,
 };
+
+pub(super) const BOUNDED_ROW: MatchingRow = MatchingRow {
+    name: "bounded-statistics",
+    summary: "the same with bounds on what a node says of itself: the own head is at least half of the mix",
+    rows: |own, known, exchange| {
+        let row = |own: &ExpertId| row(*own, known, exchange, Trust::WithinBounds);
+        own.iter().map(row).collect()
+    },
+    ..ROW
+};
+
+/// How far others' statistics are believed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Trust {
+    /// As in the paper.
+    EveryWord,
+    /// As far as the own variance and the own head allow.
+    WithinBounds,
+}
+
+/// Times the own samples that another node is believed to have.
+const MOST_SAMPLES: f64 = 3.0;
+/// Most that one other head weighs.
+const MOST_OF_ONE: f64 = 0.25;
+/// Most that all other heads weigh.
+const MOST_OF_OTHERS: f64 = 0.5;
 
 /// Most heads that one programme is solved over, the own one among them: a tenth of a second's work.
 const MAX_SOURCES: usize = 256;
@@ -49,10 +83,18 @@ fn row(
     own: ExpertId,
     known: &BTreeMap<NodeId, Arc<ProxySet>>,
     exchange: &ExpertExchange,
+    trust: Trust,
 ) -> PlanRow {
     let others = exchange.peers_per_expert.limit().min(MAX_SOURCES - 1);
     let heads = nearest(own, known, others);
-    let weights = minimise(&matrix(&heads), heads.len());
+    let floor = match trust {
+        Trust::EveryWord => 0.0,
+        Trust::WithinBounds => heads[0].variance() / MOST_SAMPLES,
+    };
+    let mut weights = minimise(&matrix(&heads, floor), heads.len());
+    if trust == Trust::WithinBounds {
+        bound(&mut weights);
+    }
     let source = |(head, weight): (&Head<'_>, f64)| {
         let similarity = cosine(head.features(), heads[0].features());
         Source {
@@ -132,13 +174,29 @@ fn nearest<'a>(
     std::iter::once(head(own.owner, mine)).chain(rest).collect()
 }
 
-/// Returns the programme's matrix, row by row.
-fn matrix(heads: &[Head<'_>]) -> Vec<f64> {
+/// Bounds the weights of others; the own head, the first, has the rest.
+fn bound(weights: &mut [f64]) {
+    let Some((own, others)) = weights.split_first_mut() else {
+        return;
+    };
+    for weight in others.iter_mut() {
+        *weight = weight.min(MOST_OF_ONE);
+    }
+    let total: f64 = others.iter().sum();
+    let factor = (MOST_OF_OTHERS / total).min(1.0);
+    if factor < 1.0 {
+        others.iter_mut().for_each(|weight| *weight *= factor);
+    }
+    *own = 1.0 - others.iter().sum::<f64>();
+}
+
+/// Returns the programme's matrix, row by row; no variance counts less than the floor.
+fn matrix(heads: &[Head<'_>], floor: f64) -> Vec<f64> {
     let n = heads.len();
     let mut matrix = vec![0.0; n * n];
     for (i, a) in heads.iter().enumerate() {
         for (j, b) in heads.iter().enumerate().take(i + 1) {
-            let variance = if i == j { a.variance() } else { 0.0 };
+            let variance = if i == j { a.variance().max(floor) } else { 0.0 };
             let entry = dot(&a.difference, &b.difference) + variance;
             (matrix[i * n + j], matrix[j * n + i]) = (entry, entry);
         }
@@ -208,6 +266,10 @@ mod tests {
 
     /// Solves for node 1; weights by node, the own one first.
     fn weights(sets: &[&[f32]], peers: PeersPerExpert) -> Vec<(u8, f64)> {
+        weights_by(Trust::EveryWord, sets, peers)
+    }
+
+    fn weights_by(trust: Trust, sets: &[&[f32]], peers: PeersPerExpert) -> Vec<(u8, f64)> {
         let row = row(
             ExpertId {
                 owner: node(1),
@@ -215,6 +277,7 @@ mod tests {
             },
             &known(sets),
             &exchange(peers),
+            trust,
         );
         let mut weights: Vec<(u8, f64)> = row
             .sources
@@ -280,6 +343,29 @@ mod tests {
         assert_close(got, &[(1, 0.0), (2, 1.0 - 0.001 / 5000.001)]);
     }
 
+    /// The liar says what the node says, and that it varies not at all: the whole head would be the liar's.
+    #[test]
+    fn who_copies_the_own_statistics_is_a_quarter_at_most() {
+        let sets: [&[f32]; 3] = [&[1.0, 0.5, 0.01], &[1.0, 0.5, -1.0], &[0.9, 0.6, 0.01]];
+        let all = PeersPerExpert::ALL;
+        assert_eq!(weights(&sets, all)[1], (2, 1.0), "the programme alone");
+        let bounded = weights_by(Trust::WithinBounds, &sets, all);
+        assert!(bounded[0].1 >= 0.5 && bounded[1].1 <= 0.25, "{bounded:?}");
+        let own: &[f32] = &[1.0, 0.5, 0.01];
+        let liars = [own; 6];
+        let bounded = weights_by(Trust::WithinBounds, &liars, all);
+        assert!((bounded[0].1 - 0.5).abs() < 1e-9, "{bounded:?}");
+    }
+
+    #[test]
+    fn bounds_leave_what_keeps_them() {
+        let sets: [&[f32]; 2] = [&[0.0, 0.0, 1.0], &[1.0, 1.0, 1.0]];
+        assert_close(
+            weights_by(Trust::WithinBounds, &sets, PeersPerExpert::ALL),
+            &[(1, 0.75), (2, 0.25)],
+        );
+    }
+
     #[test]
     fn negligible_broken_and_distant_peers_are_left_out() {
         let sets: [&[f32]; 6] = [
@@ -320,7 +406,7 @@ mod tests {
             &known,
             100,
         );
-        let (matrix, n) = (matrix(&heads), heads.len());
+        let (matrix, n) = (matrix(&heads, 0.0), heads.len());
         let shares = minimise(&matrix, n);
         assert!(
             (shares.iter().sum::<f64>() - 1.0).abs() < 1e-9

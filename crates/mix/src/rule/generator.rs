@@ -54,6 +54,9 @@ const MEMORY: [f64; 2] = [0.9, 0.999];
 /// What keeps Adam from dividing by zero.
 const EPSILON: f64 = 1e-8;
 
+/// By how much shares of classes may sum to more than 1.
+const ROUNDING: f64 = 1e-3;
+
 /// What members must be.
 const UNSUITED: AverageError = AverageError::Unsuited("a model with a generator and class shares");
 
@@ -239,9 +242,13 @@ struct Teacher {
 impl Teacher {
     fn of(Part { weight, params }: &Part) -> Self {
         let shares = params.get(SHARES).into_iter().flat_map(Tensor::values);
-        let counts = shares
-            .map(|share| weight * f64::from(*share).clamp(0.0, 1.0))
+        let shares: Vec<f64> = shares
+            .map(|share| f64::from(*share).clamp(0.0, 1.0))
             .collect();
+        // Who says that all its samples are of every class counts as often as anybody else.
+        let total: f64 = shares.iter().sum();
+        let unit = if total > 1.0 + ROUNDING { total } else { 1.0 };
+        let counts = shares.iter().map(|share| weight * share / unit).collect();
         Self {
             head: Dense::of(params, HEAD),
             counts,
@@ -463,6 +470,17 @@ mod tests {
             member(1.0, &mut draws, [0.5, 0.5, 0.0]),
             member(3.0, &mut draws, [0.5, 0.0, 0.5]),
         ]
+    }
+
+    /// A member that says it has nothing but samples of every class teaches no more than a third of any.
+    #[test]
+    fn shares_of_all_classes_sum_to_one() {
+        let mut draws = Stream::of(&ParamSet::new());
+        let boast = member(1.0, &mut draws, [1.0; CLASSES]);
+        let sum: f64 = Teacher::of(&boast).counts.iter().sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{sum}");
+        let honest = member(2.0, &mut draws, [0.25, 0.5, 0.25]);
+        assert_eq!(Teacher::of(&honest).counts, [0.5, 1.0, 0.5]);
     }
 
     fn ensemble() -> Ensemble {

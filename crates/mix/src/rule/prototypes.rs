@@ -6,6 +6,10 @@
 //! learned here       W, b <- SGD of CE(W h_mc + b, c) over all pairs (h_mc, c)
 //! ```
 //!
+//! Prototypes and classes are a member's own word. So a member is judged by those classes that three members or more have: a
+//! prototype is false whose distance from their coordinate-wise median is more than three times the median distance. A member whose prototypes are false in half of these classes or more teaches
+//! nothing, nor do single false ones. A prototype of a class that fewer have is bounded by the norms of all.
+//!
 //! The start is the mean of the heads that were sent, which are all the same: the last round's result. (The reference
 //! starts from the locally trained head of its first client, through an alias.) Every prototype counts the same, whatever
 //! the number of samples behind it. The order of the pairs is shuffled by a fixed generator that the start seeds, so every
@@ -37,6 +41,13 @@ const UNSUITED: AverageError = AverageError::Unsuited("a head with class prototy
 /// A prototype and its class.
 type Pair<'a> = (&'a [f32], usize);
 
+/// Members that must have a class for one of them to be judged by it.
+const FEWEST_MEMBERS: usize = 3;
+/// Median distances, or median norms, beyond which a prototype is false.
+const MOST: f64 = 3.0;
+/// Share of a member's prototypes, among those that can be judged, from which on it is not believed at all.
+const MOST_FALSE: f64 = 0.5;
+
 /// Learns the head; what comes back has the members' layout, with the mean prototype of each class (over those that have
 /// it) and the share of members that have it.
 ///
@@ -51,7 +62,7 @@ fn learn_head(learning: Learning, members: &[Part]) -> Result<ParamSet, AverageE
         .iter()
         .try_for_each(|part| start.add(1.0, &part.params))?;
     let mut learned = start.finish()?;
-    let pairs = pairs(members);
+    let pairs = believed(pairs(members));
     let mut head = Head::of(&learned, &names);
     let mut draws = Stream::of(&learned);
     for _ in 0..learning.iterations {
@@ -111,9 +122,83 @@ impl Names {
     }
 }
 
-/// Collects the pairs of all members, in their order and that of the classes. The layout was checked.
-fn pairs(members: &[Part]) -> Vec<Pair<'_>> {
+/// Returns the pairs that teach, in the order given: by member, then by class.
+fn believed(members: Vec<Vec<Pair<'_>>>) -> Vec<Pair<'_>> {
+    let n_classes = members.iter().flatten().map(|(_, class)| class + 1).max();
+    let mut judged: Vec<Vec<Option<bool>>> = members
+        .iter()
+        .map(|pairs| vec![None; pairs.len()])
+        .collect();
+    for class in 0..n_classes.unwrap_or(0) {
+        let places = members.iter().enumerate().filter_map(|(member, pairs)| {
+            let at = pairs.iter().position(|(_, of)| *of == class)?;
+            Some((member, at))
+        });
+        let places: Vec<(usize, usize)> = places.collect();
+        if places.len() < FEWEST_MEMBERS {
+            continue;
+        }
+        let rows: Vec<&[f32]> = places.iter().map(|(m, at)| members[*m][*at].0).collect();
+        for ((member, at), is_false) in places.iter().zip(far(&rows)) {
+            judged[*member][*at] = Some(is_false);
+        }
+    }
+    let norms: Vec<f64> = members
+        .iter()
+        .flatten()
+        .map(|(row, _)| distance(row.iter().map(|value| f64::from(*value))))
+        .collect();
+    let largest = MOST * MOST * median(norms);
     let mut pairs = Vec::new();
+    for (own, judged) in members.into_iter().zip(judged) {
+        let known = judged.iter().flatten().count() as f64;
+        let n_false = judged
+            .iter()
+            .flatten()
+            .filter(|is_false| **is_false)
+            .count() as f64;
+        if n_false > 0.0 && n_false >= MOST_FALSE * known {
+            continue;
+        }
+        let of_own = own.into_iter().zip(judged).filter(|((row, _), is_false)| {
+            let norm = distance(row.iter().map(|value| f64::from(*value)));
+            is_false.map_or(norm <= largest, |is_false| !is_false)
+        });
+        pairs.extend(of_own.map(|(pair, _)| pair));
+    }
+    pairs
+}
+
+/// Tells of each row whether it is far from the coordinate-wise median of all of them.
+fn far(rows: &[&[f32]]) -> Vec<bool> {
+    let width = rows.first().map_or(0, |row| row.len());
+    let middle: Vec<f64> = (0..width)
+        .map(|at| median(rows.iter().map(|row| f64::from(row[at])).collect()))
+        .collect();
+    let distances: Vec<f64> = rows
+        .iter()
+        .map(|row| distance(row.iter().zip(&middle).map(|(a, b)| f64::from(*a) - b)))
+        .collect();
+    let most = MOST * median(distances.clone());
+    // Where most are the same, a distance is none of chance.
+    let slack = f64::from(f32::EPSILON) * distance(middle.into_iter());
+    distances.into_iter().map(|d| d > most + slack).collect()
+}
+
+/// Returns the lower median of some numbers; 0 of none.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    let at = values.len().saturating_sub(1) / 2;
+    values.get(at).copied().unwrap_or_default()
+}
+
+fn distance(differences: impl Iterator<Item = f64>) -> f64 {
+    differences.map(|d| d * d).sum::<f64>().sqrt()
+}
+
+/// Collects the pairs of each member, in the order of the classes. The layout was checked.
+fn pairs(members: &[Part]) -> Vec<Vec<Pair<'_>>> {
+    let mut all = Vec::new();
     for Part { params, .. } in members {
         let (Some(prototypes), Some(present)) = (params.get(PROTOTYPES), params.get(PRESENT))
         else {
@@ -121,13 +206,12 @@ fn pairs(members: &[Part]) -> Vec<Pair<'_>> {
         };
         let rows = prototypes.values().chunks_exact(prototypes.shape()[1]);
         let with_class = rows.zip(present.values()).enumerate();
-        pairs.extend(
-            with_class
-                .filter(|(_, (_, present))| **present > 0.5)
-                .map(|(class, (row, _))| (row, class)),
-        );
+        let own = with_class
+            .filter(|(_, (_, present))| **present > 0.5)
+            .map(|(class, (row, _))| (row, class));
+        all.push(own.collect());
     }
-    pairs
+    all
 }
 
 /// Returns the mean of each class's prototypes, zeros where there are none.
@@ -299,6 +383,35 @@ mod tests {
             weight[0] - weight[2] > 2.0 && weight[3] - weight[1] > 2.0,
             "{weight:?}"
         );
+    }
+
+    /// The liar has a prototype of both classes, at the places of the other one.
+    #[test]
+    fn a_member_that_turns_the_classes_teaches_nothing() {
+        let honest = |at: f32| member([0.0; 6], [1.0 + at, 0.1 * at, 0.0, 1.0 - at], [1.0; 2]);
+        let mut members: Vec<Part> = [0.1, -0.1, 0.05, 0.0].map(honest).to_vec();
+        let alone = learn_head(LEARNING, &members).unwrap();
+        members.push(member([0.0; 6], [0.0, 5.0, 5.0, 0.0], [1.0; 2]));
+        let learned = learn_head(LEARNING, &members).unwrap();
+        // The start is the same zero head, and its prototypes seed nothing that matters in one whole batch.
+        for name in ["fc.weight", "fc.bias", PROTOTYPES] {
+            let pairs = values(&learned, name).into_iter().zip(values(&alone, name));
+            assert!(pairs.clone().all(|(a, b)| (a - b).abs() < 1e-6), "{name}");
+        }
+    }
+
+    /// Nobody else has class 1, so nobody can say that it is false; but it cannot be as large as the liar likes.
+    #[test]
+    fn a_class_of_one_member_is_bounded_by_the_norms_of_all() {
+        let honest = |at: f32| member([0.0; 6], [1.0 + at, 0.1, 0.0, 0.0], [1.0, 0.0]);
+        let with = |prototype: [f32; 2]| {
+            let mut members: Vec<Part> = [0.1, -0.1, 0.05, 0.0].map(honest).to_vec();
+            let [x, y] = prototype;
+            members.push(member([0.0; 6], [0.0, 0.0, x, y], [0.0, 1.0]));
+            values(&learn_head(LEARNING, &members).unwrap(), PROTOTYPES)[3]
+        };
+        assert_eq!(with([0.0, 2.0]), 2.0);
+        assert_eq!(with([0.0, 2000.0]), 0.0, "nobody is believed to have it");
     }
 
     #[test]

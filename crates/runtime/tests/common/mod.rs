@@ -204,6 +204,8 @@ impl Toy {
             test: Some(score),
             expert_share: vec![0.5, 0.5],
             domain_information: None,
+            lacks: None,
+            useless: None,
         }
     }
 }

@@ -158,6 +158,7 @@ impl Mind {
             shared: adoption.shared,
             experts: adoption.experts,
             peers: adoption.peers,
+            statistics: adoption.statistics,
         };
         if received.is_empty() {
             return;
