@@ -120,12 +120,16 @@ mod tests {
     use std::pin::Pin;
     use std::task::{Context, Poll};
 
-    use fednode_core::{Advert, Hello, SignedAdvert};
+    use fednode_core::membership::Statement;
+    use fednode_core::{Advert, Greeting, Hello, HelloReply, SignedAdvert, SignedStatement};
     use futures::executor::block_on;
     use futures::io::Cursor;
     use proptest::prelude::*;
 
     use super::*;
+    use crate::join::{Admitted, JoinAsk};
+    use crate::presence::Claim;
+    use crate::ticket::{Ticket, with_checksum as ticket_of};
     use crate::wire::{BlobAnswer, BlobAsk, PeersReply, PeersRequest, SyncReply, SyncRequest};
 
     /// Hands out a prefix and fails the test if anyone reads on.
@@ -230,6 +234,14 @@ mod tests {
             let _ = decode::<SignedAdvert>(&bytes, 4000);
             let _ = decode::<Advert>(&bytes, 4000);
             let _ = decode::<Hello>(&bytes, 4000);
+            let _ = decode::<Greeting>(&bytes, 4000);
+            let _ = decode::<HelloReply>(&bytes, 4000);
+            let _ = decode::<Statement>(&bytes, 4000);
+            let _ = decode::<Vec<SignedStatement>>(&bytes, 4000);
+            let _ = decode::<JoinAsk>(&bytes, 4000);
+            let _ = decode::<Admitted>(&bytes, 4000);
+            let _ = Claim::decode(&bytes).is_ok();
+            let _ = ticket_of(&bytes).parse::<Ticket>().is_ok();
             let _ = decode::<SyncRequest>(&bytes, 4000);
             let _ = decode::<SyncReply>(&bytes, 4000);
             let _ = decode::<PeersRequest>(&bytes, 4000);

@@ -8,9 +8,9 @@ use fednode_core::{FederationId, FederationSpec, NodeId, Role, Sequence, SignedA
 use libp2p::Multiaddr;
 use serde::{Deserialize, Serialize};
 
+use crate::clock::WallClock;
 use crate::join::Registrar;
 use crate::membership::MemberBook;
-use crate::clock::WallClock;
 use crate::network_key::NetworkKey;
 
 /// Most peers a node keeps by default.

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fednode_core::limits::CLOCK_SKEW;
-use fednode_core::{FederationId, NodeId, Role, Timestamp};
+use fednode_core::{FederationId, NodeId, Role, SignedStatement, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::codec;
@@ -23,8 +23,8 @@ use crate::identity::{self, Identity};
 
 /// Separates signatures over presence from all others.
 const DOMAIN: &[u8] = b"fednode presence 1\n";
-/// Largest message. An honest one has about 300 bytes.
-pub(crate) const MAX_PRESENCE_BYTES: usize = 512;
+/// Largest message. An honest one has about 300 bytes, and 600 with a certificate.
+pub(crate) const MAX_PRESENCE_BYTES: usize = 1024;
 /// Longest time that one message counts.
 const LONGEST_LIFE: Duration = Duration::from_secs(3600);
 /// Members beyond twice the planned number that are remembered. Keys cost nothing, so a flood must not fill the memory.
@@ -42,6 +42,8 @@ pub(crate) struct Presence {
     pub(crate) issued_at: Timestamp,
     /// For how long this counts; 0 says that the member goes.
     pub(crate) seconds: u32,
+    /// The member's certificate, where the federation has an organiser: who hears this may never meet the member.
+    pub(crate) certificate: Option<SignedStatement>,
 }
 
 /// A presence as it travels: the encoded bytes and the member's signature over them.
@@ -108,6 +110,14 @@ impl Claim {
 
     pub(crate) fn node(&self) -> NodeId {
         self.presence.node
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.presence.role
+    }
+
+    pub(crate) fn certificate(&self) -> Option<&SignedStatement> {
+        self.presence.certificate.as_ref()
     }
 
     fn is_signed(&self) -> bool {
@@ -236,6 +246,7 @@ mod tests {
             role: Role::Node,
             issued_at,
             seconds,
+            certificate: None,
         };
         Claim::decode(&presence.seal(by)).unwrap()
     }
@@ -295,6 +306,10 @@ mod tests {
             role: Role::Aggregator,
             issued_at: Timestamp(u64::MAX),
             seconds: u32::MAX,
+            certificate: Some(SignedStatement {
+                payload: vec![255; 512],
+                signature: vec![255; 64],
+            }),
         };
         assert!(presence.seal(&ann).len() <= MAX_PRESENCE_BYTES);
     }

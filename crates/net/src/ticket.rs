@@ -135,11 +135,15 @@ impl fmt::Display for Ticket {
             self.not_after,
             network_key.map(|key| serde_bytes::ByteBuf::from(key.to_bytes())),
         );
-        let mut bytes = codec::encode(&content);
-        let checksum = blake3::hash(&bytes);
-        bytes.extend(&checksum.as_bytes()[..CHECKSUM_BYTES]);
-        write!(f, "{PREFIX}{}", bs58::encode(bytes).into_string())
+        f.write_str(&with_checksum(&codec::encode(&content)))
     }
+}
+
+/// Writes the text of a ticket with this content.
+pub(crate) fn with_checksum(content: &[u8]) -> String {
+    let checksum = blake3::hash(content);
+    let bytes = [content, &checksum.as_bytes()[..CHECKSUM_BYTES]].concat();
+    format!("{PREFIX}{}", bs58::encode(bytes).into_string())
 }
 
 impl FromStr for Ticket {

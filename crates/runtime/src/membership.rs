@@ -171,7 +171,7 @@ async fn look_at(
         if changed.is_some() && changed != before {
             copy(&organiser, &book).map_err(|error| RunError::StateContent(error.to_string()))?;
         }
-        Ok(changed)
+        Ok::<_, RunError>(changed)
     });
     match looked.await {
         Ok(changed) => *seen = changed,

@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use fednode_core::{NodeId, Timestamp};
+use fednode_core::{Absence, NodeId, Timestamp};
 use libp2p::gossipsub::{self, Event as GossipEvent, IdentTopic, MessageAcceptance};
 use rand::Rng;
 
@@ -88,6 +88,11 @@ impl Presence {
             role: base.config.role,
             issued_at,
             seconds,
+            certificate: base
+                .config
+                .members
+                .as_ref()
+                .and_then(|book| book.proof_of(&base.own)),
         };
         let message = said.seal(&base.identity);
         let gossip = &mut base.swarm.behaviour_mut().gossip;
@@ -158,7 +163,7 @@ impl Presence {
             return Err(PresenceError::Malformed);
         }
         let claim = Claim::decode(&message.data)?;
-        if !base.is_wanted(&claim.node()) {
+        if !base.is_wanted(&claim.node()) || !is_certified(base, &claim) {
             return Err(PresenceError::Unwanted);
         }
         let change = self.company.enter(&claim, crate::clock::now(), now)?;
@@ -193,6 +198,22 @@ impl Presence {
             tell_gone(base, node);
         }
     }
+}
+
+/// Tells whether the member is what it says, where an organiser decides that.
+fn is_certified(base: &Base, claim: &Claim) -> bool {
+    let Some(book) = &base.config.members else {
+        return true;
+    };
+    let now = crate::clock::now();
+    let known = book.role(&claim.node(), now);
+    // Its signature is checked only if it may be news.
+    if known == Err(Absence::Unknown)
+        && let Some(Err(error)) = claim.certificate().map(|signed| book.take(signed))
+    {
+        tracing::debug!(node = %claim.node(), %error, "a certificate was refused");
+    }
+    book.role(&claim.node(), now) == Ok(claim.role())
 }
 
 fn tell_gone(base: &mut Base, node: NodeId) {
