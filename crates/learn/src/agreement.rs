@@ -49,6 +49,7 @@ use crate::pool::Predictor;
 use crate::weights::{self, Weights};
 
 use choosing::Choice;
+pub(crate) use fitting::standard_errors;
 
 /// The matching under which a node has this expert.
 pub(crate) const MATCHING: &str = "agreement";

@@ -42,6 +42,7 @@ mod pool;
 mod preparing;
 mod state;
 mod statistics;
+mod trying;
 mod usefulness;
 
 /// One of the three divisions of a node's data.
@@ -377,12 +378,14 @@ impl Learner {
                     .pick(shared, |role| role == Role::Shared, |_| String::new()),
             );
         }
+        let mut mixed = Vec::new();
         for (slot, expert) in &experts {
-            changes.extend(self.replaced(*slot, expert.borrow())?);
+            mixed.push((*slot, self.replaced(*slot, expert.borrow())?));
         }
         // Statistics are no parts of the model; a pool stays as it is beside them.
-        let changes_model = !changes.is_empty() && !adopts_statistics;
+        let changes_model = !(changes.is_empty() && mixed.is_empty()) && !adopts_statistics;
         self.parts.load(changes);
+        self.take_experts(mixed);
         if adopts_shared {
             self.adopt_moments();
         }

@@ -11,7 +11,7 @@ use common::federation::{
 };
 use fednode_core::spec::{StatisticsFeatures, StatisticsGate};
 use fednode_core::work::{MemberStatistics, Order, Received, Update, Worker};
-use fednode_core::{FederationSpec, HyperValue, NodeId, ParamSet, Round, Score};
+use fednode_core::{FederationSpec, HyperValue, NodeId, ParamSet, Round, Score, Slot};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm, last_stage};
 use fednode_mix::statistics::robust;
 
@@ -587,6 +587,32 @@ fn a_node_judges_the_statistics_of_the_others_by_its_own() {
     let believed = adopt(received(others));
     assert!(robust::are_alike(&believed, &honest), "own and honest ones");
     assert_eq!(adopt(received(vec![])), *false_mean, "the mean as it came");
+}
+
+/// What comes has the form and the size of an expert, and turns every answer of it round.
+#[test]
+fn a_mixed_expert_that_does_harm_is_left_out() {
+    let validation = |trial: &str| {
+        let spec = spec("fedmoe-da", &[("trial", HyperValue::Text(trial.into()))]);
+        let mut node = learner(&spec, 0);
+        (1..=3).for_each(|round| drop(update(&mut node, round)));
+        let own = node.evaluate(Subset::Validation).score.loss;
+        let turned = |mut expert: ParamSet| {
+            let tensors = expert
+                .iter_mut()
+                .filter(|(name, _)| name.starts_with("fc."));
+            tensors.for_each(|(_, tensor)| tensor.values_mut().iter_mut().for_each(|v| *v = -*v));
+            expert
+        };
+        let mixed: Vec<(Slot, ParamSet)> = (0..)
+            .map(Slot)
+            .zip(node.experts().into_iter().map(turned))
+            .collect();
+        node.adopt(None, mixed).unwrap();
+        node.evaluate(Subset::Validation).score.loss - own
+    };
+    assert!(validation("off") > 1.0, "the attack is one");
+    assert!(validation("on").abs() < 1e-9, "and nothing of it is taken");
 }
 
 /// Whatever keeps a node from its statistics expert is said, and the own head is served.

@@ -275,9 +275,9 @@ fn a_learning_rate_that_is_too_high_is_named_and_nothing_is_kept() {
 #[test]
 fn an_unscaled_table_stops_its_own_node_and_names_the_column() {
     let names: Arc<[String]> = ["no", "yes"].map(String::from).into();
-    let row = |sample: u32| [sample as f32 / 60.0, 1e6 * (1 + sample % 7) as f32, 0.5];
-    let values = (0..60).flat_map(row).collect();
-    let labels = (0..60).map(|sample| (sample % 2) as u16).collect();
+    let row = |sample: u32| [sample as f32 / 700.0, 1e6 * (1 + sample % 7) as f32, 0.5];
+    let values = (0..700).flat_map(row).collect();
+    let labels = (0..700).map(|sample| (sample % 2) as u16).collect();
     let samples = Samples::new([1, 1, 3], Pixels::Floats(values), labels, names).unwrap();
     let mut spec = common::spec("fedavg", "mlp", &samples);
     spec.fingerprints.columns = ["age", "income", "share"].map(String::from).to_vec();

@@ -173,8 +173,9 @@ impl Knowledge {
                     peers,
                     statistics,
                 } = received.unwrap_or_default();
-                if !(peers.is_empty() && statistics.is_empty()) {
-                    // What became of the own experts is the algorithm's judgement, and so it is with statistics.
+                let is_tried = !experts.is_empty() && learner.tries_experts();
+                if !(peers.is_empty() && statistics.is_empty()) || is_tried {
+                    // What became of the own experts is the algorithm's judgement, and so it is with statistics and what is tried.
                     *self = Self::of(learner);
                     return;
                 }

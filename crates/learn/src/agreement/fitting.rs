@@ -196,7 +196,7 @@ impl Agreement {
 const LEAST_ERROR: f64 = 1e-12;
 
 /// Returns the mean of differences, in its standard errors; nothing for fewer than two.
-pub(super) fn standard_errors(differences: impl Iterator<Item = f64> + Clone) -> Option<f64> {
+pub(crate) fn standard_errors(differences: impl Iterator<Item = f64> + Clone) -> Option<f64> {
     let n = differences.clone().count() as f64;
     let mean = differences.clone().sum::<f64>() / n;
     let variance = differences.map(|d| (d - mean).powi(2)).sum::<f64>() / (n - 1.0);

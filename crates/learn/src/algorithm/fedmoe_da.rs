@@ -69,6 +69,7 @@ pub(super) const ROW: Row = Row {
                 ("slots_per_node", "2"),
                 ("max_distance", "3"),
                 ("weighting", "samples"),
+                ("trial", TRIED),
             ],
         },
         Profile {
@@ -186,12 +187,13 @@ pub(super) fn check(spec: &FederationSpec) -> Result<(), ConfigError> {
 }
 
 /// What only a gate and its experts have.
-const OF_THE_GATE: [&str; 8] = [
+const OF_THE_GATE: [&str; 9] = [
     "temperature",
     "load_balance",
     "weighting",
     "slots_per_node",
     "max_distance",
+    "trial",
     "init",
     "embedding",
     "head",
@@ -247,6 +249,13 @@ const HYPER: &[Hyper] = &[
         doc: "largest distance of a mixed expert from the own one, as a multiple of the median; 0 for no bound",
     },
     Hyper {
+        name: "trial",
+        kind: Kind::Choice(&["off", TRIED]),
+        default: "off",
+        doc: "`on` tries each mixed expert on the node's validation samples; one that makes the loss clearly larger is left out, and \
+              the own one stays",
+    },
+    Hyper {
         name: "init",
         kind: Kind::Choice(&["shared", "per-slot"]),
         default: "shared",
@@ -290,6 +299,9 @@ const HYPER: &[Hyper] = &[
 /// The embedding is trained, and averaged every round.
 const AVERAGED: &str = "averaged";
 
+/// Mixed experts are tried before they are taken.
+const TRIED: &str = "on";
+
 /// The last layers of the experts never leave the node.
 const PRIVATE: &str = "private";
 
@@ -304,6 +316,7 @@ struct FedMoeDa {
     /// Those that learn: all, or all but the embedding.
     trained: Vec<usize>,
     load_balance: f64,
+    tries_experts: bool,
 }
 
 impl FedMoeDa {
@@ -355,6 +368,7 @@ impl FedMoeDa {
             n_experts,
             trained,
             load_balance,
+            tries_experts: setup.hyper.text("trial") == TRIED,
         })
     }
 
@@ -401,6 +415,10 @@ impl Algorithm for FedMoeDa {
 
     fn parts_mut(&mut self) -> &mut [Part] {
         &mut self.parts
+    }
+
+    fn tries_experts(&self) -> bool {
+        self.tries_experts
     }
 
     fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {

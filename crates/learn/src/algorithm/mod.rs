@@ -359,6 +359,11 @@ pub trait Algorithm: Send + Sync {
         Selection::ALL
     }
 
+    /// Tells whether experts that others were mixed into are tried on the node's validation samples before they are taken.
+    fn tries_experts(&self) -> bool {
+        false
+    }
+
     /// Tells whether a stage trains nothing and only looks at the samples: those are then as they are, not augmented.
     fn looks_only(&self, _stage: Stage) -> bool {
         false
