@@ -45,6 +45,7 @@ mod bucket;
 mod clock;
 pub mod codec;
 mod config;
+mod crowd;
 mod dialer;
 mod event;
 mod gate;

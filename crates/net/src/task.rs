@@ -69,6 +69,8 @@ use syncing::Syncing;
 
 /// The beat of all periodic work: shorter than the shortest back-off.
 const TICK: Duration = Duration::from_millis(100);
+/// A tick this late is made up for in the midst of a flood.
+const STARVED: Duration = Duration::from_millis(300);
 /// How often expired adverts and records are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// Time for last messages (a `Leave`, an unsubscription) to be sent before connections are closed.
@@ -112,6 +114,7 @@ pub(crate) struct Task {
     gossip: Gossip,
     syncing: Syncing,
     next_prune: Instant,
+    last_tick: Instant,
 }
 
 impl Task {
@@ -126,6 +129,7 @@ impl Task {
             gossip: Gossip::new(beginning.topics),
             syncing: Syncing::new(beginning.config.sync_every, now),
             next_prune: now + PRUNE_EVERY,
+            last_tick: now,
             base: Base {
                 clocks: Clocks::new(beginning.config.clock.now(), now),
                 swarm: beginning.swarm,
@@ -175,7 +179,13 @@ impl Task {
                     Some(command) => self.on_command(command),
                     None => break,
                 },
-                event = self.base.swarm.select_next_some() => self.on_swarm_event(event),
+                event = self.base.swarm.select_next_some() => {
+                    self.on_swarm_event(event);
+                    // A flood keeps the swarm ready all the time, and the tick would never have its turn.
+                    if self.last_tick.elapsed() > STARVED {
+                        self.on_tick();
+                    }
+                }
                 _ = tick.tick() => self.on_tick(),
             }
         }
@@ -195,6 +205,7 @@ impl Task {
 
     fn on_tick(&mut self) {
         let now = Instant::now();
+        self.last_tick = now;
         // The outbox first: adverts are ignored while it has a backlog.
         self.base.outbox.flush();
         self.look_at_the_clock(now);
@@ -327,7 +338,8 @@ impl Task {
             BehaviourEvent::Ping(event) => return base.on_ping(event),
             BehaviourEvent::Mdns(event) => return self.dialing.on_mdns(base, event),
             BehaviourEvent::Identify(_) | BehaviourEvent::Streams(()) => return,
-            BehaviourEvent::Limits(never)
+            BehaviourEvent::Crowd(never)
+            | BehaviourEvent::Limits(never)
             | BehaviourEvent::Banned(never)
             | BehaviourEvent::Allowed(never) => match never {},
         };
@@ -339,7 +351,10 @@ impl Task {
         for finding in findings {
             match finding {
                 Finding::Fault(node, reason) => self.strike(node, reason),
-                Finding::Arrival(node) => self.dialing.welcomed(node),
+                Finding::Arrival(node) => {
+                    self.base.know(&node);
+                    self.dialing.welcomed(node);
+                }
                 Finding::Answer(node) => {
                     // At once and not at the next tick: a newcomer knows nothing and nobody yet.
                     self.syncing.start(&mut self.base, &self.adverts, node);
