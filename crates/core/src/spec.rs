@@ -150,6 +150,9 @@ crate::config! {
         classes: usize = 10,
         /// Entries of the vocabulary of models of texts, 0 for other models (0 to 1000000).
         vocabulary_size: usize = 0,
+        /// Tells this run from others of the same settings, whose adverts must not be heard here (1 to 64 letters and digits). `fednode
+        /// init` draws it, and `fednode init --again` draws another; absent in files that were written without one.
+        run: Option<String> = None,
         /// The partition; absent while each node brings its own data. A node whose shard comes from another division is refused.
         partition: Option<String> = None,
         /// The parameters that all nodes start from (BLAKE3 of their canonical bytes), those of the same name and shape;
