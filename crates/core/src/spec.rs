@@ -523,6 +523,8 @@ mod tests {
         let ours = FederationSpec::default();
         let mut theirs = ours.clone();
         theirs.training.learning_rate = 0.05;
+        // Of two runs with other settings the settings are named.
+        theirs.fingerprints.run = Some("b".into());
         assert_ne!(ours.id(), theirs.id());
         let hello = |spec: &FederationSpec| Hello {
             protocol: 1,
@@ -541,6 +543,14 @@ mod tests {
             theirs: "0.05".into(),
         };
         assert_eq!(refusal, expected);
+        theirs.training.learning_rate = ours.training.learning_rate;
+        let refusal = hello(&ours).check(&hello(&theirs), Duration::ZERO, Timestamp(0));
+        assert!(
+            refusal
+                .unwrap_err()
+                .to_string()
+                .contains("`fingerprints.run`")
+        );
         assert_eq!(
             hello(&ours).check(&hello(&ours), Duration::from_secs(1), Timestamp(5000)),
             Err(Refusal::Clock(5))

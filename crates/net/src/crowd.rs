@@ -26,7 +26,9 @@ use libp2p::swarm::{
 
 /// Handshakes at once of one address that was never welcome.
 const PENDING_PER_HOST: usize = 8;
-/// The same of one subnet.
+/// The same of an address that was: a hospital whose nodes all come back at once.
+const PENDING_PER_KNOWN_HOST: usize = 16;
+/// Handshakes at once of one subnet.
 const PENDING_PER_SUBNET: usize = 16;
 /// Fewest connections that an address may have, however few peers a node keeps: a hospital behind one address.
 const FEWEST_PER_HOST: usize = 8;
@@ -103,13 +105,18 @@ impl Crowd {
     }
 
     fn check_pending(&self, origin: Origin) -> Result<(), Crowded> {
-        if self.known_hosts.set.contains(&origin.host) {
-            return Ok(());
-        }
-        let is_crowded = self.pending.of_host(origin) >= PENDING_PER_HOST
-            || self.pending.of_subnet(origin) >= PENDING_PER_SUBNET;
+        let is_known = self.known_hosts.set.contains(&origin.host);
+        let of_host = self.pending.of_host(origin);
+        let is_crowded = if is_known {
+            of_host >= PENDING_PER_KNOWN_HOST
+        } else {
+            of_host >= PENDING_PER_HOST || self.pending.of_subnet(origin) >= PENDING_PER_SUBNET
+        };
         if is_crowded {
             return Err(Crowded::Pending(origin.host));
+        }
+        if is_known {
+            return Ok(());
         }
         let strangers = self.pending.of.values();
         let strangers = strangers.filter(|origin| !self.known_hosts.set.contains(&origin.host));
@@ -308,7 +315,7 @@ mod tests {
         assert_eq!(begun(&mut crowd, 2000, others), 8, "a quarter is kept");
         let old_friend = at("/ip4/192.0.2.99");
         crowd.know(PeerId::random(), &old_friend);
-        assert_eq!(begun(&mut crowd, 3000, repeated("/ip4/192.0.2.99", 1)), 1);
+        assert_eq!(begun(&mut crowd, 3000, repeated("/ip4/192.0.2.99", 99)), 16);
         assert_eq!(begun(&mut crowd, 4000, repeated("/ip4/127.0.0.1", 99)), 99);
     }
 

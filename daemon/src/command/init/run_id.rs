@@ -22,7 +22,8 @@ const KEY: &str = "run";
 pub(super) fn fresh() -> String {
     // The public half of a key that nobody keeps: no two are alike.
     let random = Identity::generate().node_id().to_string();
-    random.chars().take(LETTERS).collect()
+    // All names begin alike.
+    random.chars().skip(random.len() - LETTERS).collect()
 }
 
 /// Writes another id into the text of a spec, and leaves everything else as it is, comments too.
