@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::path::Path;
 
-use fednode_core::NodeId;
+use fednode_core::{NodeId, plain};
 use fednode_runtime::ExitCode as Cause;
 use fednode_runtime::status::Status;
 use serde::Serialize;
@@ -129,6 +129,8 @@ fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 
 fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
+    // Names of peers and reasons are in it.
+    let text = plain(text);
     match writeln!(out, "{text}").and_then(|()| out.flush()) {
         // The reader of a pipe (`head`) has closed it: that is no failure.
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),

@@ -50,7 +50,7 @@ enum Command {
     /// Stop a running node, as Ctrl-C does, and wait until it has ended.
     Stop(command::stop::Args),
     /// Leave the federation for good: tell the others, stop, and wait until the node has ended.
-    Leave(command::stop::Args),
+    Leave(command::stop::LeaveArgs),
     /// Replay what a node was told and what it answered, from the recording in its state folder.
     Replay(command::replay::Args),
     /// List the members that a running node is connected to.
@@ -98,7 +98,7 @@ impl Cli {
             Command::Data(args) => command::data::run(&args, form),
             Command::Status(args) => command::status::run(&args, form),
             Command::Stop(args) => command::stop::run(&args, Farewell::Stop, form),
-            Command::Leave(args) => command::stop::run(&args, Farewell::Leave, form),
+            Command::Leave(args) => command::stop::leave(&args, form),
             Command::Replay(args) => command::replay::run(&args, form),
             Command::Peers(args) => command::peers::run(&args, form),
             Command::Experts(args) => command::experts::run(&args, form),

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use fednode_core::ConfigError;
+use fednode_core::{ConfigError, plain_line};
 use fednode_learn::LearnError;
 use fednode_runtime::exit::ExitCode;
 
@@ -83,7 +83,7 @@ pub fn one_line(error: &anyhow::Error) -> String {
             line += &cause;
         }
     }
-    line
+    plain_line(&line).into_owned()
 }
 
 #[cfg(test)]
@@ -100,6 +100,8 @@ mod tests {
             .unwrap_err();
         assert_eq!(code(&error), ExitCode::State);
         assert_eq!(one_line(&error), "cannot save: disk on fire");
+        let hostile = anyhow::anyhow!("no tensor \u{1b}[2J");
+        assert_eq!(one_line(&hostile), "no tensor \\u{1b}[2J");
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! What commands print: a report for people, or the same as JSON with `--json`.
 //!
+//! Names of peers and files are in it, so what would steer a terminal is written out.
+//!
 //! The only place that writes to standard output. Progress and errors go to standard error, so that the JSON of a
 //! command can be piped on as it is.
 
 use std::io::{self, Write};
 
+use fednode_core::plain;
 use serde::Serialize;
 
 /// What a command found out.
@@ -44,7 +47,7 @@ pub enum Form {
 /// Fails if standard output cannot be written, except when its reader has gone, which is no fault of ours.
 pub fn print(report: &impl Report, form: Form) -> anyhow::Result<()> {
     let text = match form {
-        Form::Human => report.human(),
+        Form::Human => plain(&report.human()).into_owned(),
         Form::Json => serde_json::to_string_pretty(report)? + "\n",
     };
     write(&text)
@@ -56,7 +59,7 @@ pub fn print(report: &impl Report, form: Form) -> anyhow::Result<()> {
 /// As [`print()`].
 pub fn print_line(report: &impl Report, form: Form) -> anyhow::Result<()> {
     match form {
-        Form::Human => write(&report.human()),
+        Form::Human => write(&plain(&report.human())),
         Form::Json => write(&(serde_json::to_string(report)? + "\n")),
     }
 }

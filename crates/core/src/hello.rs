@@ -164,6 +164,9 @@ impl Hello {
     }
 }
 
+/// The key that differs between any two runs, also where somebody chose other settings: it is named only if nothing else differs.
+const RUN: &str = "fingerprints.run";
+
 /// Names the first key in which two specs differ, in our order.
 fn first_difference(ours: &[Entry], theirs: &[Entry]) -> Refusal {
     let absent = || "absent".to_owned();
@@ -174,7 +177,8 @@ fn first_difference(ours: &[Entry], theirs: &[Entry]) -> Refusal {
             .map_or_else(absent, |entry| entry.value.clone())
     };
     let keys = ours.iter().chain(theirs).map(|entry| entry.key.as_str());
-    for key in keys {
+    let settings = keys.filter(|key| *key != RUN);
+    for key in settings.chain([RUN]) {
         let (ours, theirs) = (value(ours, key), value(theirs, key));
         if ours != theirs {
             return Refusal::Spec {

@@ -47,6 +47,7 @@ pub mod limits;
 pub mod membership;
 pub mod names;
 mod params;
+mod plain;
 mod plan;
 mod pool;
 mod precision;
@@ -61,8 +62,8 @@ pub mod work;
 
 pub use advert::{
     ADVERT_LIFE, Accepted, Advert, AdvertError, Body, ExpertOffer, Fault, Global, Local,
-    MAX_ADVERT_BYTES, MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS, Member, PoolOffer,
-    ProxyOffer, Sequence, SignedAdvert, Withdraw,
+    MAX_ADVERT_BYTES, MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS, MAX_WITHDRAWN, Member,
+    PoolOffer, ProxyOffer, Sequence, SignedAdvert, Withdraw,
 };
 pub use augmentation::{Augmentation, CROP_SHIFT};
 pub use blob::{
@@ -83,6 +84,7 @@ pub use membership::{Absence, Certificate, MemberName, Members, SignedStatement}
 pub use params::{
     Layout, LayoutMismatch, MAX_NAME_BYTES, MAX_RANK, MAX_TENSORS, ParamSet, ParamsError, Tensor,
 };
+pub use plain::{plain, plain_line};
 pub use plan::{AggregationPlan, PlanRow, Source};
 pub use pool::{Controls, PoolMember, PoolOutcome, Scores, Served};
 pub use precision::Precision;

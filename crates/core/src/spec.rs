@@ -153,6 +153,9 @@ crate::config! {
         classes: usize = 10,
         /// Entries of the vocabulary of models of texts, 0 for other models (0 to 1000000).
         vocabulary_size: usize = 0,
+        /// Tells this run from others of the same settings, whose adverts must not be heard here (1 to 64 letters and digits). `fednode
+        /// init` draws it, and `fednode init --again` draws another; absent in files that were written without one.
+        run: Option<String> = None,
         /// The partition; absent while each node brings its own data. A node whose shard comes from another division is refused.
         partition: Option<String> = None,
         /// The parameters that all nodes start from (BLAKE3 of their canonical bytes), those of the same name and shape;
@@ -523,6 +526,8 @@ mod tests {
         let ours = FederationSpec::default();
         let mut theirs = ours.clone();
         theirs.training.learning_rate = 0.05;
+        // Of two runs with other settings the settings are named.
+        theirs.fingerprints.run = Some("b".into());
         assert_ne!(ours.id(), theirs.id());
         let hello = |spec: &FederationSpec| Hello {
             protocol: 1,
@@ -542,6 +547,14 @@ mod tests {
             theirs: "0.05".into(),
         };
         assert_eq!(refusal, expected);
+        theirs.training.learning_rate = ours.training.learning_rate;
+        let refusal = hello(&ours).check(&hello(&theirs), Duration::ZERO, Timestamp(0));
+        assert!(
+            refusal
+                .unwrap_err()
+                .to_string()
+                .contains("`fingerprints.run`")
+        );
         assert_eq!(
             hello(&ours).check(&hello(&ours), Duration::from_secs(1), Timestamp(5000)),
             Err(Refusal::Clock(5))

@@ -198,6 +198,12 @@ impl Aggregator {
 
     fn handle_arrival(&mut self, blob: BlobId, arrival: Arrival) {
         self.view.on_arrival(blob, arrival);
+        if arrival == Arrival::Held && self.view.was_withdrawn(blob) {
+            let needed = self.needed_blobs();
+            if self.view.came_too_late(blob, &needed) {
+                self.outbox.push(Output::Forget(vec![blob]));
+            }
+        }
         self.open.closer.resolve(blob, arrival);
         self.resolve_trial(blob, arrival);
     }
@@ -236,8 +242,8 @@ impl Aggregator {
             Body::Fault(_) | Body::Pool(_) => {}
             Body::Withdraw(withdraw) => {
                 let needed = self.needed_blobs();
-                let mut forgotten = self.view.nobody_elses(advert.author, &withdraw.blobs);
-                forgotten.retain(|blob| !needed.contains(blob));
+                let blobs = &withdraw.blobs;
+                let forgotten = self.view.withdraw(advert.author, blobs, &needed);
                 self.outbox.push(Output::Forget(forgotten));
             }
         }

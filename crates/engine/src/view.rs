@@ -7,6 +7,7 @@
 mod closings;
 mod evidence;
 mod member;
+mod withdrawn;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use self::closings::Closings;
 use self::member::{NodeView, local_of};
+use self::withdrawn::Withdrawn;
 use crate::encoding::in_order;
 use crate::event::{Arrival, Lacking};
 use crate::follower::Announced;
@@ -73,6 +75,7 @@ pub(crate) struct View {
     closings: Closings,
     /// Whose part, or whose closing, could not be had when it was wanted last: nobody waits for them.
     doubtful: BTreeSet<NodeId>,
+    withdrawn: Withdrawn,
     /// How many rounds of adverts are kept per node: an older expert may stand in for up to I rounds.
     keep_rounds: u32,
 }
@@ -87,6 +90,7 @@ impl View {
             changes_of_company: 0,
             closings: Closings::default(),
             doubtful: BTreeSet::new(),
+            withdrawn: Withdrawn::default(),
             keep_rounds: keep_rounds.max(2),
         }
     }
@@ -412,6 +416,37 @@ impl View {
             .copied()
             .filter(|blob| !needed.contains(blob))
             .collect()
+    }
+
+    /// Returns what to delete of the blobs that an owner takes back: what nobody else needs, this node included. What is still on
+    /// its way follows when it comes.
+    pub(crate) fn withdraw(
+        &mut self,
+        owner: NodeId,
+        blobs: &[BlobId],
+        needed: &BTreeSet<BlobId>,
+    ) -> Vec<BlobId> {
+        let mut forgotten = self.nobody_elses(owner, blobs);
+        self.withdrawn.add(owner, &forgotten);
+        forgotten.retain(|blob| !needed.contains(blob));
+        forgotten
+    }
+
+    /// Tells whether a blob that came is to be deleted: its owner took it back meanwhile, and nobody else needs it.
+    pub(crate) fn came_too_late(&self, blob: BlobId, needed: &BTreeSet<BlobId>) -> bool {
+        let mut owners = self.withdrawn.owners_of(blob);
+        let is_free = |owner| !self.nobody_elses(owner, &[blob]).is_empty();
+        !needed.contains(&blob) && owners.any(is_free)
+    }
+
+    /// Tells whether anybody took a blob back.
+    pub(crate) fn was_withdrawn(&self, blob: BlobId) -> bool {
+        self.withdrawn.owners_of(blob).next().is_some()
+    }
+
+    /// Tells whether a node took a blob back.
+    pub(crate) fn was_withdrawn_by(&self, owner: NodeId, blob: BlobId) -> bool {
+        self.withdrawn.owners_of(blob).any(|known| known == owner)
     }
 
     /// Keeps a node's proxies of a round.

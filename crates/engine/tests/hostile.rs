@@ -170,6 +170,22 @@ fn a_withdrawal_deletes_nothing_that_somebody_else_needs() {
 }
 
 #[test]
+fn what_was_taken_back_on_its_way_is_deleted_when_it_comes() {
+    let spec = spec();
+    let mut aggregator = aggregator(&spec, &[1, LIAR]);
+    let blobs = vec![blob("expert of 9").id, blob("part of 1").id];
+    let withdrawal = Body::Withdraw(Withdraw { blobs });
+    aggregator.handle(NOW, advert(&spec, LIAR, 2, withdrawal));
+    let forgotten = |outputs: &[Output]| {
+        let mut outputs = outputs.iter();
+        outputs.any(|output| matches!(output, Output::Forget(_)))
+    };
+    let arrives = |name: &str| Input::Fetched(blob(name).id);
+    assert!(!forgotten(&aggregator.handle(NOW, arrives("part of 1"))));
+    assert!(forgotten(&aggregator.handle(NOW, arrives("expert of 9"))));
+}
+
+#[test]
 fn members_that_nobody_heard_of_close_no_round() {
     let spec = spec();
     let mut aggregator = aggregator(&spec, &[1]);

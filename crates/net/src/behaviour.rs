@@ -21,6 +21,7 @@ use libp2p::{identify, mdns, ping};
 use prometheus_client::registry::Registry;
 
 use crate::config::Config;
+use crate::crowd::Crowd;
 use crate::gate::MAX_SIGNED_BYTES;
 use crate::identity::{Identity, peer_id};
 use crate::rpc::{self, Rpc};
@@ -131,6 +132,7 @@ pub(crate) type Gossip = gossipsub::Behaviour<
 /// All behaviours of a connection.
 #[derive(NetworkBehaviour)]
 pub(crate) struct Behaviour {
+    pub(crate) crowd: Crowd,
     pub(crate) limits: connection_limits::Behaviour,
     pub(crate) banned: allow_block_list::Behaviour<BlockedPeers>,
     pub(crate) allowed: Toggle<allow_block_list::Behaviour<AllowedPeers>>,
@@ -162,6 +164,7 @@ impl Behaviour {
             .then(|| mdns::tokio::Behaviour::new(mdns_config, local))
             .transpose()?;
         Ok(Self {
+            crowd: Crowd::new(config.max_peers, MAX_PENDING as usize),
             limits: connection_limits::Behaviour::new(limits(config.max_peers)),
             banned: allow_block_list::Behaviour::default(),
             allowed: Toggle::from(config.allow.as_ref().map(|nodes| {

@@ -46,6 +46,7 @@ mod catalogue;
 mod clock;
 pub mod codec;
 mod config;
+mod crowd;
 mod dialer;
 mod event;
 mod gate;

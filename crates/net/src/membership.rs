@@ -84,7 +84,12 @@ impl MemberBook {
     /// # Errors
     /// Fails if the file cannot be written.
     pub fn save(&self, path: &Path) -> Result<(), MembershipError> {
-        Ok(secret_file::replace(path, &codec::encode(&self.after(0)))?)
+        let bytes = codec::encode(&self.after(0));
+        // A file that says the same stays, so that a start that is refused later has changed nothing.
+        if std::fs::read(path).is_ok_and(|kept| kept == bytes) {
+            return Ok(());
+        }
+        Ok(secret_file::replace(path, &bytes)?)
     }
 
     /// Takes a statement. Tells whether it is news.

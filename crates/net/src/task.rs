@@ -72,6 +72,8 @@ use syncing::Syncing;
 
 /// The beat of all periodic work: shorter than the shortest back-off.
 const TICK: Duration = Duration::from_millis(100);
+/// A tick this late is made up for in the midst of a flood.
+const STARVED: Duration = Duration::from_millis(300);
 /// How often expired adverts and records are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
 /// How often it is looked whether certificates of peers have expired.
@@ -123,6 +125,7 @@ pub(crate) struct Task {
     next_roll_call: Instant,
     /// Whose revocation was told.
     revoked: BTreeSet<NodeId>,
+    last_tick: Instant,
 }
 
 impl Task {
@@ -153,6 +156,7 @@ impl Task {
             heeded: 0,
             next_roll_call: now,
             revoked: BTreeSet::new(),
+            last_tick: now,
             base,
         };
         // The swarm listens already, so the events of these addresses are gone.
@@ -191,7 +195,13 @@ impl Task {
                     Some(command) => self.on_command(command),
                     None => break,
                 },
-                event = self.base.swarm.select_next_some() => self.on_swarm_event(event),
+                event = self.base.swarm.select_next_some() => {
+                    self.on_swarm_event(event);
+                    // A flood keeps the swarm ready all the time, and the tick would never have its turn.
+                    if self.last_tick.elapsed() > STARVED {
+                        self.on_tick();
+                    }
+                }
                 _ = tick.tick() => self.on_tick(),
             }
         }
@@ -211,6 +221,7 @@ impl Task {
 
     fn on_tick(&mut self) {
         let now = Instant::now();
+        self.last_tick = now;
         // The outbox first: adverts are ignored while it has a backlog.
         self.base.outbox.flush();
         self.look_at_the_clock(now);
@@ -369,7 +380,8 @@ impl Task {
             BehaviourEvent::Ping(event) => return base.on_ping(event),
             BehaviourEvent::Mdns(event) => return self.dialing.on_mdns(base, event),
             BehaviourEvent::Identify(_) | BehaviourEvent::Streams(()) => return,
-            BehaviourEvent::Limits(never)
+            BehaviourEvent::Crowd(never)
+            | BehaviourEvent::Limits(never)
             | BehaviourEvent::Banned(never)
             | BehaviourEvent::Allowed(never) => match never {},
         };
@@ -382,6 +394,7 @@ impl Task {
             match finding {
                 Finding::Fault(node, reason) => self.strike(node, reason),
                 Finding::Arrival(node) => {
+                    self.base.know(&node);
                     self.dialing.welcomed(node);
                     self.presence.on_arrival(&mut self.base, &node);
                 }

@@ -80,7 +80,7 @@ pub struct MemberConfig {
 pub enum Control {
     /// Nowhere.
     Off,
-    /// At an address; port 0 takes any free one, which `control.json` then names.
+    /// At an address of loopback; port 0 takes any free one, which `control.json` then names.
     At(SocketAddr),
 }
 
@@ -92,8 +92,17 @@ impl Default for Control {
 
 /// A text is no place for the control API.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no address as `127.0.0.1:0`, nor `off`")]
-pub struct NoControl(String);
+pub enum NoControl {
+    /// It is no address.
+    #[error("`{0}` is no address as `127.0.0.1:0`, nor `off`")]
+    NoAddress(String),
+    /// Others reach it: the token would travel in plain text.
+    #[error(
+        "`{0}` is not on loopback, and the control API has no encryption: keep 127.0.0.1 and come by an SSH tunnel, or put \
+         a reverse proxy with TLS before it"
+    )]
+    NotLoopback(SocketAddr),
+}
 
 impl std::str::FromStr for Control {
     type Err = NoControl;
@@ -101,10 +110,16 @@ impl std::str::FromStr for Control {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match text.parse() {
             _ if text == "off" => Ok(Self::Off),
-            Ok(address) => Ok(Self::At(address)),
-            Err(_) => Err(NoControl(text.to_owned())),
+            Ok(address) if is_loopback(&address) => Ok(Self::At(address)),
+            Ok(address) => Err(NoControl::NotLoopback(address)),
+            Err(_) => Err(NoControl::NoAddress(text.to_owned())),
         }
     }
+}
+
+/// Tells whether nobody else reaches an address, as 127.0.0.1 or ::1, written in IPv6 or not.
+fn is_loopback(address: &SocketAddr) -> bool {
+    address.ip().to_canonical().is_loopback()
 }
 
 impl Serialize for Control {

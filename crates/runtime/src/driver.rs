@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{Accepted, BlobId, BlobStore, NodeId, Refusal, Role, Round, Timestamp};
+use fednode_core::{Accepted, BlobId, BlobStore, Body, NodeId, Refusal, Role, Round, Timestamp};
 use fednode_engine::book::Closing;
 use fednode_engine::{Input, Note, Output};
 use fednode_net::Event;
@@ -44,6 +44,7 @@ use crate::publisher::{Publisher, Signed};
 use crate::standing::Standing;
 use crate::timers::Timers;
 use crate::watched::Watched;
+use crate::work;
 
 /// How often the loop looks around even if nothing happens.
 const TICK: Duration = Duration::from_secs(1);
@@ -117,7 +118,9 @@ impl<M: Machine> Driver<M> {
             self.feed(Input::Advert(Arc::new(advert)));
         }
         // Own blobs of earlier rounds can be had here again.
-        let mut own: Vec<BlobId> = self.kept_blobs().into_iter().collect();
+        let report = self.machine.training_state().and_then(|state| state.report);
+        let known = work::known_to_others(self.kept_blobs(), report.as_ref());
+        let mut own: Vec<BlobId> = known.into_iter().collect();
         own.retain(|blob| self.base.blobs.held(blob).is_some());
         self.base.announce(own);
     }
@@ -311,13 +314,7 @@ impl<M: Machine> Driver<M> {
             Event::Equivocated { node } => self.feed(Input::Equivocated { node }),
             Event::Revoked { node } if node == self.base.me => return Err(RunError::Revoked),
             Event::Revoked { node } => self.feed(Input::Revoked { node }),
-            Event::ClockAhead { node, seconds } => {
-                self.standing.clock_ahead(node, seconds);
-                self.base.warn(format!(
-                    "the clock of node {} is {seconds} s ahead of this one: what it says is not heard until both                      are set by NTP",
-                    node.short()
-                ));
-            }
+            Event::ClockAhead { node, seconds } => self.on_clock_ahead(node, seconds),
             Event::ClockStepped {
                 seconds,
                 said_again,
@@ -331,12 +328,7 @@ impl<M: Machine> Driver<M> {
             } => return self.on_refused(node, &address, &refusal),
             Event::DialFailed {
                 address, reason, ..
-            } => {
-                let line =
-                    format!("cannot reach {address}: {reason}; trying again until it answers");
-                self.standing.unreachable(address.to_string(), reason);
-                self.base.warn(line);
-            }
+            } => self.on_silence(address.to_string(), reason),
             Event::Struck { node, reason } => {
                 debug!(peer = %node, reason, "peer struck");
                 let at = self.base.now();
@@ -368,6 +360,22 @@ impl<M: Machine> Driver<M> {
         self.feed(Input::PeerDown { node });
     }
 
+    /// A configured address does not answer.
+    fn on_silence(&mut self, address: String, reason: String) {
+        self.base.warn(format!(
+            "cannot reach {address}: {reason}; trying again until it answers"
+        ));
+        self.standing.unreachable(address, reason);
+    }
+
+    fn on_clock_ahead(&mut self, node: NodeId, seconds: u64) {
+        self.standing.clock_ahead(node, seconds);
+        let node = node.short();
+        self.base.warn(format!(
+            "the clock of node {node} is {seconds} s ahead of this one: what it says is not heard until both are set by NTP"
+        ));
+    }
+
     fn on_refused(
         &mut self,
         node: Option<NodeId>,
@@ -384,6 +392,16 @@ impl<M: Machine> Driver<M> {
     /// Remembers an advert, a peer's or our own, and tells the machine.
     pub(crate) fn receive(&mut self, signed: Signed) {
         let (id, advert) = (signed.1.id(), signed.0.clone());
+        if let Body::Withdraw(withdraw) = &advert.body
+            && advert.author != self.base.me
+        {
+            let (node, count) = (advert.author.short(), withdraw.blobs.len());
+            let line = format!(
+                "node {node} takes {count} blobs back: copies that nobody else needs are deleted"
+            );
+            info!("{line}");
+            self.base.remark(line);
+        }
         let advert = Arc::new(Accepted { id, advert });
         self.base.journal.add(Entry::Advert(signed));
         self.feed(Input::Advert(advert));

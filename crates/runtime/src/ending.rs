@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::work::{LastStage, WorkError};
-use fednode_core::{NodeId, Role, Round, Timestamp};
+use fednode_core::{BlobId, Body, MAX_WITHDRAWN, NodeId, Role, Round, Timestamp, Withdraw};
 use fednode_engine::book::Work;
 use fednode_engine::{Input, Phase};
 use tokio::task::JoinSet;
@@ -25,6 +25,7 @@ use crate::error::RunError;
 use crate::last_stage::Final;
 use crate::machine::Machine;
 use crate::status::RoundRecord;
+use crate::work;
 
 /// A finished member is no longer needed when nobody trains any more and nothing was asked of it for so long.
 const QUIET: Duration = Duration::from_secs(3);
@@ -233,6 +234,29 @@ impl<M: Machine> Driver<M> {
         };
         self.ending.stage = Stage::Over(outcome);
         Ok(())
+    }
+
+    /// Takes back what this member has published: the others delete what nobody else needs.
+    pub(crate) fn withdraw(&mut self) {
+        let mut blobs = self.keeper.own.ids();
+        if let Some(state) = self.machine.training_state() {
+            blobs.extend(state.report.iter().flat_map(work::offered));
+            blobs.extend(state.module.map(|module| module.id));
+        }
+        let round = self.machine.status(self.base.now()).round;
+        let blobs: Vec<BlobId> = blobs.into_iter().collect();
+        let count = blobs.len();
+        // Before the goodbye, in as many adverts as they need.
+        for part in blobs.chunks(MAX_WITHDRAWN) {
+            let body = Body::Withdraw(Withdraw {
+                blobs: part.to_vec(),
+            });
+            self.publisher.publish(&mut self.base, round, body);
+        }
+        let line =
+            format!("{count} published blobs are taken back: the others are asked to delete them");
+        info!("{line}");
+        self.base.remark(line);
     }
 
     /// Somebody asks this member to leave for good.

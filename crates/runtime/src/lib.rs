@@ -44,6 +44,7 @@ pub mod allocator;
 pub mod allow_list;
 mod answers;
 mod base;
+mod beginning;
 mod checkpointing;
 mod clock;
 mod config;

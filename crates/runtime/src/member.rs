@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::base::{Base, on_worker};
+use crate::beginning::{self, Found};
 use crate::checkpointing::{self, Keeper, OwnBlobs, Restored};
 use crate::clock::Clock;
 use crate::config::{Control, MemberConfig};
@@ -197,16 +198,21 @@ impl Opened {
                 ..Options::default()
             };
             let folder = &config.state;
-            let store = Store::open(folder, federation, &options)?;
-            config
-                .facts
-                .iter()
-                .try_for_each(|(name, text)| keep(&folder.join(name), text))?;
+            let mut store = Store::open(folder, federation, &options)?;
+            let has_key = key.exists();
             let identity = Identity::load_or_create(&key)
                 .map_err(|e| RunError::StateContent(e.to_string()))?;
             let membership =
                 membership::open(&config, identity.node_id(), role, fednode_net::now())?;
             let restored = checkpointing::load(&store.checkpoints, &partition_hash)?;
+            let newest = store.ledger.last_round();
+            let newest = newest.map_err(|e| RunError::StateContent(e.to_string()))?;
+            let found = Found {
+                has_key,
+                has_checkpoint: restored.is_some(),
+                newest: newest.map(|record| record.round),
+            };
+            store.warnings.extend(found.missing());
             let written = records::read(&records::path_in(folder))
                 .map_err(|e| RunError::StateContent(e.to_string()))?;
             let written = written.iter().map(|record| record.round).collect();
@@ -241,7 +247,7 @@ impl Opened {
             written,
         } = self;
         let clock = Clock::start();
-        let notebook = healed(&store, restored.as_ref(), clock.now());
+        let mut notebook = healed(&store, restored.as_ref(), clock.now());
         // Read before the network starts, which must know at once what it has heard and said
         // before.
         let memories = Memories::read(&store.ledger)?;
@@ -258,6 +264,8 @@ impl Opened {
         let _keeping = membership.map(Membership::keep);
         // After the network, so that an answer to `status` never shows a member without one.
         let control = start_control(&config).await?;
+        // Only now nothing refuses this start any more.
+        settle(&config, &mut notebook, clock.now()).await?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
         let recorder = start_recorder(&config, me, role)?;
         let (own, book) = books(me, &config, restored);
@@ -315,17 +323,16 @@ fn healed(store: &Store, restored: Option<&Restored>, now: Timestamp) -> Noteboo
     notebook
 }
 
-/// Writes a small file, whole or not at all; one that says the same stays, so that a full disk is no obstacle to a restart.
-fn keep(path: &Path, text: &str) -> Result<(), RunError> {
-    // Compared first: a disk that is full of checkpoints must not keep a member from starting.
-    if std::fs::read_to_string(path).is_ok_and(|kept| kept == text) {
-        return Ok(());
-    }
-    let staged = path.with_extension("tmp");
-    let written = std::fs::write(&staged, text).and_then(|()| std::fs::rename(&staged, path));
-    written.map_err(|error| {
-        RunError::StateContent(format!("cannot write `{}`: {error}", path.display()))
-    })
+/// Writes what a start leaves in the state folder.
+async fn settle(
+    config: &MemberConfig,
+    notebook: &mut Notebook,
+    now: Timestamp,
+) -> Result<(), RunError> {
+    let (state, facts) = (config.state.clone(), config.facts.clone());
+    let untidy = on_worker(move || beginning::settle(&state, &facts)).await?;
+    untidy.into_iter().for_each(|line| notebook.warn(now, line));
+    Ok(())
 }
 
 fn no_journal(error: std::io::Error) -> RunError {

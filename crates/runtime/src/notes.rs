@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use fednode_core::{NodeId, Round, Timestamp};
+use fednode_core::{NodeId, Round, Timestamp, plain_line};
 use fednode_engine::{Note, Phase};
 use tracing::{info, warn};
 
@@ -29,7 +29,7 @@ impl Notebook {
     pub(crate) fn remark(&mut self, at: Timestamp, text: impl Into<String>) {
         self.keep(Remark {
             at,
-            text: text.into(),
+            text: plain_line(&text.into()).into_owned(),
             is_trouble: false,
         });
     }
@@ -43,7 +43,7 @@ impl Notebook {
 
     /// Logs a note of the machine, keeps it and returns its text.
     pub(crate) fn note(&mut self, at: Timestamp, note: &Note) -> String {
-        let text = describe(note);
+        let text = plain_line(&describe(note)).into_owned();
         log(note, &text);
         self.remark(at, text.clone());
         text
@@ -51,7 +51,7 @@ impl Notebook {
 
     /// Logs trouble and keeps it.
     pub(crate) fn warn(&mut self, at: Timestamp, text: impl Into<String>) {
-        let text = text.into();
+        let text = plain_line(&text.into()).into_owned();
         warn!("{text}");
         self.keep(Remark {
             at,
@@ -259,6 +259,16 @@ mod tests {
         let line = check(&mut log, 2, 5).unwrap();
         let name = NodeId::from_bytes([1; 32]).short();
         assert_eq!(line, format!("waiting since 5 s for experts from {name}"));
+    }
+
+    #[test]
+    fn a_peers_words_cannot_steer_a_terminal() {
+        let mut notebook = Notebook::default();
+        notebook.remark(Timestamp(1), "refused: layer \u{1b}[2J\nall is well");
+        notebook.warn(Timestamp(2), "\u{9b}31m");
+        for line in notebook.lines() {
+            assert!(!line.text.chars().any(char::is_control), "{line:?}");
+        }
     }
 
     #[test]

@@ -57,6 +57,35 @@ pub fn read(path: &Path) -> io::Result<Vec<RoundRecord>> {
     Ok(by_round.into_values().collect())
 }
 
+/// Removes lines that a kill left: torn ones, and those of rounds that were trained again. Of each round the last line stays
+/// as it was written. Returns how many lines went.
+///
+/// # Errors
+/// Fails if the disk does; the file is as it was then.
+pub(crate) fn tidy(path: &Path) -> io::Result<usize> {
+    #[derive(serde::Deserialize)]
+    struct OfRound {
+        round: Round,
+    }
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
+        text => text?,
+    };
+    let round_of = |line: &str| serde_json::from_str::<OfRound>(line).ok();
+    let lines = text.lines().filter(|line| !line.is_empty());
+    let by_round: BTreeMap<Round, &str> = lines
+        .filter_map(|line| Some((round_of(line)?.round, line)))
+        .collect();
+    let surplus = text.lines().count() - by_round.len();
+    if surplus > 0 {
+        let kept: String = by_round.values().flat_map(|line| [*line, "\n"]).collect();
+        let staged = path.with_extension("tmp");
+        std::fs::write(&staged, kept)?;
+        std::fs::rename(&staged, path)?;
+    }
+    Ok(surplus)
+}
+
 /// Returns where a state folder keeps its records.
 pub fn path_in(state: &Path) -> PathBuf {
     state.join("metrics.jsonl")
@@ -92,5 +121,11 @@ mod tests {
             [again, second, fourth],
             "the torn line does not spoil the next one"
         );
+        let before = read(&path).unwrap();
+        assert_eq!(tidy(&path).unwrap(), 2, "a torn line and a round's first");
+        assert_eq!(read(&path).unwrap(), before);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 3);
+        assert_eq!(tidy(&path).unwrap(), 0, "once is enough");
     }
 }

@@ -33,6 +33,11 @@ impl<M: Machine> Driver<M> {
                 self.on_leave_request();
                 let _ = answer.send(());
             }
+            Request::Withdraw(answer) => {
+                self.withdraw();
+                self.on_leave_request();
+                let _ = answer.send(());
+            }
             Request::Stop(answer) => {
                 let _ = answer.send(());
                 return self.on_stop_request();

@@ -44,7 +44,7 @@ fednode_core::config! {
         /// How experts and other blobs come here: `zstd` or `off` (as they are). `zstd` packs a blob against the version held
         /// before. The numbers are the same in fewer bytes, for about 2 ms of processor time per MB on both sides.
         compression: Compression = Compression::Zstd => "METHOD",
-        /// Where the control API listens, `127.0.0.1:0` (port chosen by the system), or `off`.
+        /// Where the control API listens on loopback, `127.0.0.1:0` (port chosen by the system), or `off`.
         control: Control = Control::default() => "ADDR",
     }
 }
@@ -223,6 +223,13 @@ mod tests {
             read("control = 'localhost'").unwrap_err(),
             "line 1: `localhost` is no address as `127.0.0.1:0`, nor `off`"
         );
+        for open in ["0.0.0.0:80", "192.0.2.1:0", "[::]:0", "[::ffff:10.0.0.1]:9"] {
+            let error = read(&format!("control = '{open}'")).unwrap_err();
+            assert!(error.contains("SSH tunnel"), "{error}");
+        }
+        for closed in ["127.8.0.1:80", "[::1]:0", "[::ffff:127.0.0.1]:9"] {
+            assert!(read(&format!("control = '{closed}'")).is_ok(), "{closed}");
+        }
         let log = config::parse::<Log>("format = 'xml'").unwrap_err();
         assert_eq!(
             log.0,

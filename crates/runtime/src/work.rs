@@ -275,6 +275,21 @@ pub(crate) fn offered(report: &LocalReport) -> Vec<BlobId> {
         .collect()
 }
 
+/// Returns which of the kept blobs others may know of: not the own experts as they were trained, where others are offered
+/// narrowed ones.
+pub(crate) fn known_to_others(
+    kept: BTreeSet<BlobId>,
+    report: Option<&LocalReport>,
+) -> BTreeSet<BlobId> {
+    let Some(report) = report else {
+        return kept;
+    };
+    let offered = offered(report);
+    let own = report.own_experts.iter().map(|blob| blob.id);
+    let own: BTreeSet<BlobId> = own.filter(|blob| !offered.contains(blob)).collect();
+    &kept - &own
+}
+
 /// Collects garbage above the target and returns the freed bytes.
 ///
 /// # Errors
@@ -346,6 +361,11 @@ mod tests {
                 .value;
             assert_eq!(report.shared, Some(params(0.1).to_blob().0));
             let narrow = |value: f32| params(value).to_blob_as(precision).0;
+            let own: BTreeSet<BlobId> = report.own_experts.iter().map(|blob| blob.id).collect();
+            let all: BTreeSet<BlobId> = offered(&report).into_iter().chain(own).collect();
+            let known = known_to_others(all, Some(&report));
+            let offered: BTreeSet<BlobId> = offered(&report).into_iter().collect();
+            assert_eq!(known, offered, "after a restart, too");
             assert_eq!(
                 report
                     .experts

@@ -8,12 +8,13 @@
 
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use common::{Counters, FINISHING, Running, config, lonely_spec, spec, until, within};
-use fednode_core::{FederationSpec, ParamSet, Round};
+use fednode_core::{BlobId, BlobStore, Body, FederationSpec, ParamSet, Round};
 use fednode_net::Compression;
 use fednode_runtime::control::{Client, ClientError};
 use fednode_runtime::records::{path_in as records_path, read as read_records};
@@ -289,6 +290,59 @@ async fn a_node_that_leaves_ends_well_and_the_others_go_on() {
         .pop()
         .unwrap();
     assert_eq!((last.round, last.members), (Round(5), 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_takes_back_its_peers_delete() {
+    let folder = tempfile::tempdir().unwrap();
+    let state = |name: &str| folder.path().join(name);
+    let mut spec = spec(3, 5);
+    spec.round.audit = 0.0;
+    let (aggregator, address) = Running::aggregator(config(&spec, &state("boot"), &[])).await;
+    let start = |number: u8| {
+        let state = state(&number.to_string());
+        let config = config(&spec, &state, std::slice::from_ref(&address));
+        Running::node(number, config, Duration::from_millis(40))
+    };
+    let (first, second, leaver) = (start(1), start(2), start(3));
+    until(|| leaver.counters.trained.load(Ordering::Relaxed) >= 3).await;
+    let client = Client::of(&state("3")).unwrap();
+    tokio::task::spawn_blocking(move || client.withdraw().unwrap())
+        .await
+        .unwrap();
+    assert_eq!(leaver.end().await.unwrap().outcome, Outcome::Left);
+    for member in [first, second, aggregator] {
+        member.end().await.unwrap();
+    }
+    for name in ["1", "2", "boot"] {
+        let options = fednode_store::Options::default();
+        let store = fednode_store::Store::open(&state(name), spec.id(), &options).unwrap();
+        let known = store.ledger.known_adverts().unwrap();
+        let known = known.iter();
+        let adverts: Vec<_> = known.map(|it| fednode_net::verify(it).unwrap()).collect();
+        let taken = adverts.iter().find_map(|advert| match &advert.body {
+            Body::Withdraw(withdraw) => Some((advert.author, &withdraw.blobs)),
+            _ => None,
+        });
+        let (leaver, taken) = taken.unwrap();
+        // Toys of two nodes may be alike, and shared parts stay where a closed round counts them.
+        let (mut own, mut others) = (BTreeSet::new(), BTreeSet::new());
+        for advert in &adverts {
+            if let Body::Local(local) = &advert.body {
+                let experts = local.experts.iter().map(|offer| offer.blob.id);
+                match advert.author == leaver {
+                    true => own.extend(experts.filter(|id| taken.contains(id))),
+                    false => others.extend(experts),
+                }
+            }
+        }
+        assert!(own.len() >= 4, "{name} heard of {taken:?}");
+        let is_held = |id: &&BlobId| store.blobs.held(id).is_some();
+        let kept: Vec<&BlobId> = own.difference(&others).filter(is_held).collect();
+        assert_eq!(kept, [] as [&BlobId; 0], "{name} keeps what was taken back");
+        let rest = others.iter().filter(is_held).count();
+        assert!(name == "boot" || rest > 0, "{name} has deleted everything");
+    }
 }
 
 /// Runs a node on its own until `reached` says so.

@@ -103,7 +103,10 @@ pub enum LoadError {
     #[error("corrupt, {0}")]
     Corrupt(&'static str),
     /// No generation can be read.
-    #[error("no generation of checkpoint `{name}` can be read: {details}")]
+    #[error(
+        "no generation of checkpoint `{name}` can be read: {details}; put a copy of the folder `checkpoints` back, or \
+         remove that folder and the node begins anew"
+    )]
     AllCorrupt {
         /// Its name.
         name: String,

@@ -124,7 +124,7 @@ impl StateFolder {
             write_line(&path.join("layout"), &LAYOUT.to_string())?;
             write_line(&path.join("federation"), &federation.to_string())?;
         }
-        let (incarnation, warning) = count_start(&path.join("incarnation"))?;
+        let (incarnation, warning) = count_start(&path.join("incarnation"), found)?;
         Ok(Self {
             path: path.to_owned(),
             federation,
@@ -264,11 +264,22 @@ fn read_federation(folder: &Path) -> Result<Option<FederationId>, OpenError> {
 /// It must be larger than that of any start before. Peers ignore what comes under a smaller number, and they ban who signs
 /// two adverts under one. The stored number may be too small: the folder may have been restored from a backup. So the seconds
 /// since the epoch are the number, if they are larger.
-fn count_start(path: &Path) -> Result<(u64, Option<String>), OpenError> {
+fn count_start(
+    path: &Path,
+    earlier: Option<FederationId>,
+) -> Result<(u64, Option<String>), OpenError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let seconds = now.map_or(0, |since| since.as_secs());
     let (before, warning) = match read_number(path) {
-        Ok(before) => (before.unwrap_or(0), None),
+        Ok(Some(before)) => (before, None),
+        // A new folder has none yet; in an old one somebody took it away.
+        Ok(None) => {
+            let missing = |_| {
+                let file = path.display();
+                format!("{file} was missing: the starts of this node now count on from {seconds}")
+            };
+            (0, earlier.map(missing))
+        }
         Err(OpenError::Damaged { file, .. }) => {
             let text =
                 format!("{file} was damaged: the starts of this node now count on from {seconds}");
@@ -428,6 +439,13 @@ mod tests {
             healed.incarnation()
         );
         assert!(healed.warning().is_some());
+        drop(healed);
+        fs::remove_file(home.path().join("incarnation")).unwrap();
+        let healed = StateFolder::open(home.path(), federation(1)).unwrap();
+        assert!(healed.incarnation() > 1_000_000_000);
+        assert!(healed.warning().unwrap().contains("was missing"));
+        let new = StateFolder::open(&home.path().join("new"), federation(1)).unwrap();
+        assert_eq!(new.warning(), None);
     }
 
     #[test]

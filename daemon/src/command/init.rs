@@ -1,6 +1,9 @@
 //! `fednode init [DIR]`: a key, a commented federation.toml and a commented node.toml.
 //!
-//! What exists is kept: whoever was given a federation.toml puts it into DIR first and gets the rest.
+//! What exists is kept: whoever was given a federation.toml puts it into DIR first and gets the rest. `--again` makes
+//! another run of what is there.
+
+mod run_id;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -51,6 +54,9 @@ pub(crate) struct Args {
     /// Make a pre-shared network key too, without which nobody can connect; give it to all members.
     #[arg(long)]
     network_key: bool,
+    /// Make another run of the federation that is there: same settings, new id. Give federation.toml to all members again.
+    #[arg(long)]
+    again: bool,
 }
 
 /// Writes what is missing and says what there is.
@@ -77,6 +83,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let node_file = write_if_absent(&args.dir.join(NODE_FILE), || Ok(config.to_toml()))?;
     let mut files = vec![spec_file, node_file];
     let state = args.dir.join(config.state());
+    let aside = args.again.then(|| run_id::set_aside(&state)).transpose()?;
     fs::create_dir_all(&state).map_err(|error| unwritable(&state, &error))?;
     let key = state.join("key");
     files.push(Entry::of(&key));
@@ -104,6 +111,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
             folder: args.dir.clone(),
             organises: organiser.is_some(),
             needs_ticket,
+            aside: aside.flatten(),
         },
         form,
     )
@@ -152,16 +160,29 @@ fn refuse_what_is_kept(args: &Args) -> anyhow::Result<()> {
 fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry, Option<Organiser>)> {
     let path = args.dir.join(SPEC_FILE);
     let entry = Entry::of(&path);
+    if args.again && !entry.existed {
+        let text = format!(
+            "there is no `{}` to run again: leave --again out",
+            path.display()
+        );
+        return Err(fail(ExitCode::Configuration, text));
+    }
     if entry.existed {
-        let text = fs::read_to_string(&path).map_err(|error| unwritable(&path, &error))?;
+        let mut text = fs::read_to_string(&path).map_err(|error| unwritable(&path, &error))?;
         let named = |error| {
             fail(
                 ExitCode::Configuration,
                 format!("`{}`: {error}", path.display()),
             )
         };
+        if args.again {
+            text = run_id::renewed(&text, &run_id::fresh()).map_err(named)?;
+        }
         let spec = read_and_tell(&text).map_err(named)?;
         own_model::check(&spec).map_err(|error| named(ConfigError(error.to_string())))?;
+        if args.again {
+            whole_file::write(&path, text.as_bytes()).map_err(|error| unwritable(&path, &error))?;
+        }
         let organiser = args.dir.join(organiser::FOLDER);
         let organiser = organiser.exists().then(|| Organiser::open(&organiser));
         return Ok((spec, entry, organiser.transpose().or_fail(ExitCode::State)?));
@@ -187,6 +208,7 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry, Option<Organiser>
         .then(|| make_organiser(&args.dir))
         .transpose()?;
     spec.organiser = organiser.as_ref().map(Organiser::id);
+    spec.fingerprints.run = Some(run_id::fresh());
     write_if_absent(&path, || Ok(spec.to_toml()))?;
     Ok((spec, entry, organiser))
 }
@@ -279,6 +301,8 @@ struct Prepared {
     files: Vec<Entry>,
     organises: bool,
     needs_ticket: bool,
+    /// Where the state of the run before lies now.
+    aside: Option<PathBuf>,
 }
 
 /// One file.
@@ -308,6 +332,11 @@ impl Report for Prepared {
         };
         let files: String = self.files.iter().map(line).collect();
         let config = self.folder.join(NODE_FILE);
+        let aside = self.aside.iter().map(|aside| {
+             let aside = aside.display();
+             format!("\nThe state of the run before lies in {aside}. Give federation.toml to all members again.\n")
+         });
+        let aside: String = aside.collect();
         let (config, dir) = (config.display(), self.folder.display());
         let others = if self.organises {
             format!(
@@ -319,7 +348,7 @@ impl Report for Prepared {
             String::new()
         };
         format!(
-            "{files}\nnode        {}\nfederation  {}\n\nNext: edit {config} (data, shard, peers), then\n  fednode start --config {config}\n{others}",
+            "{files}{aside}\nnode        {}\nfederation  {}\n\nNext: edit {config} (data, shard, peers), then\n  fednode start --config {config}\n{others}",
             self.node_id, self.federation,
         )
     }
@@ -340,7 +369,31 @@ mod tests {
             open: false,
             name: None,
             network_key: true,
+            again: false,
         }
+    }
+
+    #[test]
+    fn each_run_has_an_id_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let ids: Vec<Option<String>> = ["a", "b", "b"]
+            .iter()
+            .enumerate()
+            .map(|(time, name)| {
+                let dir = folder.path().join(name);
+                let args = Args {
+                    again: time == 2,
+                    network_key: false,
+                    ..args(&dir)
+                };
+                run(&args, Form::Json).unwrap();
+                let text = fs::read_to_string(dir.join(SPEC_FILE)).unwrap();
+                let spec = FederationSpec::from_toml(&text).unwrap();
+                spec.fingerprints.run
+            })
+            .collect();
+        assert!(ids.iter().all(Option::is_some), "{ids:?}");
+        assert!(ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
     }
 
     #[test]

@@ -17,6 +17,26 @@ pub(crate) struct Args {
     state: StateArgs,
 }
 
+/// What is typed after `leave`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct LeaveArgs {
+    #[command(flatten)]
+    end: Args,
+    /// Also ask the others to delete what this node has published. They delete what nobody else needs; nobody can check that.
+    #[arg(long)]
+    withdraw: bool,
+}
+
+/// Asks the node to leave the federation.
+pub(crate) fn leave(args: &LeaveArgs, form: Form) -> anyhow::Result<()> {
+    let farewell = if args.withdraw {
+        Farewell::Withdraw
+    } else {
+        Farewell::Leave
+    };
+    run(&args.end, farewell, form)
+}
+
 /// Asks the node to end, waits, and says what happened.
 pub(crate) fn run(args: &Args, farewell: Farewell, form: Form) -> anyhow::Result<()> {
     let folder = args.state.folder()?;
@@ -40,7 +60,7 @@ fn nobody(farewell: Farewell, folder: &str) -> String {
         Farewell::Stop => format!(
             "nothing to stop: no node runs with state folder `{folder}`; name another with --state"
         ),
-        Farewell::Leave => format!(
+        Farewell::Leave | Farewell::Withdraw => format!(
             "cannot say goodbye: no node runs with state folder `{folder}`; name another with --state, or start this one \
              first. A node that never starts again is left out by the others all the same, only later"
         ),
@@ -60,6 +80,7 @@ fn word<S: serde::Serializer>(farewell: &Farewell, serializer: S) -> Result<S::O
     serializer.serialize_str(match farewell {
         Farewell::Stop => "stopped",
         Farewell::Leave => "left",
+        Farewell::Withdraw => "withdrawn",
     })
 }
 
@@ -73,6 +94,10 @@ impl Report for Ended {
             Farewell::Leave => format!(
                 "the node has left the federation and stopped (process {process}); the others go on without it. Its model \
                  stays in `{state}`; `fednode start` would join again\n"
+            ),
+            Farewell::Withdraw => format!(
+                "the node has asked the others to delete what it published, has left the federation and stopped (process \
+                 {process}). Means that count it stay as they are. Its model stays in `{state}`\n"
             ),
         }
     }
@@ -90,6 +115,8 @@ mod tests {
             state: "s".into(),
         };
         let (stopped, left) = (ended(Farewell::Stop), ended(Farewell::Leave));
+        let withdrawn = ended(Farewell::Withdraw).human();
+        assert!(withdrawn.contains("asked the others to delete"));
         assert_eq!(
             stopped.human(),
             "the node has stopped (process 7); `fednode start` goes on from `s`\n"

@@ -107,7 +107,16 @@ fn facts(known: &Fingerprints) -> Vec<Rule> {
             "fingerprints.vocabulary_size",
             "0 to 1000000",
         ),
+        (
+            known.run.as_deref().is_none_or(is_run_id),
+            "fingerprints.run",
+            "1 to 64 letters and digits",
+        ),
     ]
+}
+
+fn is_run_id(run: &str) -> bool {
+    (1..=64).contains(&run.len()) && run.bytes().all(|letter| letter.is_ascii_alphanumeric())
 }
 
 /// What a raw table needs.

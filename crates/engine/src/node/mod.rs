@@ -340,8 +340,7 @@ impl Node {
         self.phase.withdraw(author, blobs);
         if author != self.shared.me {
             let needed = self.needed_blobs();
-            let mut forgotten = self.shared.view.nobody_elses(author, blobs);
-            forgotten.retain(|blob| !needed.contains(blob));
+            let forgotten = self.shared.view.withdraw(author, blobs, &needed);
             self.shared.outbox.push(Output::Forget(forgotten));
         }
     }
@@ -352,6 +351,12 @@ impl Node {
             self.shared.proxies.take(blob);
         }
         self.shared.view.on_arrival(blob, arrival);
+        if arrival == Arrival::Held && self.shared.view.was_withdrawn(blob) {
+            let needed = self.needed_blobs();
+            if self.shared.view.came_too_late(blob, &needed) {
+                self.shared.outbox.push(Output::Forget(vec![blob]));
+            }
+        }
         self.phase.resolve(blob, arrival);
         audit::resolve(&mut self.phase, &mut self.shared, blob, arrival);
         let exchange = self.phase.exchange_mut();

@@ -220,6 +220,7 @@ impl Shared {
                 let reason = format!("announced proxies of {} bytes", blob.size);
                 self.outbox.strike(author, reason);
             }
+            Some(ProxyOffer::Blob(blob)) if self.view.was_withdrawn_by(author, blob.id) => {}
             Some(ProxyOffer::Blob(blob)) => {
                 let is_new = self.proxies.want(blob.id, author, round);
                 if is_new {

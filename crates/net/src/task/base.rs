@@ -63,6 +63,17 @@ impl Base {
         *node != self.own && is_allowed && !self.standing.is_banned(node)
     }
 
+    /// Remembers a peer that is welcome, and where it is: it comes back even through a crowd.
+    pub(super) fn know(&mut self, node: &NodeId) {
+        let connections = self.peers.get(node).map(|peer| &peer.connections);
+        let addresses = connections.into_iter().flatten();
+        let addresses: Vec<Multiaddr> = addresses.map(|it| it.address.clone()).collect();
+        for address in addresses {
+            let crowd = &mut self.swarm.behaviour_mut().crowd;
+            crowd.know(peer_id(node), &address);
+        }
+    }
+
     /// Closes all connections to a peer.
     pub(super) fn disconnect(&mut self, node: &NodeId) {
         if let Some(peer) = self.peers.get_mut(node) {

@@ -140,6 +140,14 @@ impl Client {
         self.request("POST", "/v1/leave").map(|_| ())
     }
 
+    /// Asks the daemon to take back what it has published, leave the federation for good and stop.
+    ///
+    /// # Errors
+    /// As [`Client::status`].
+    pub fn withdraw(&self) -> Result<(), ClientError> {
+        self.request("POST", "/v1/withdraw").map(|_| ())
+    }
+
     /// Asks the daemon to stop.
     ///
     /// # Errors

@@ -17,6 +17,8 @@ pub enum Farewell {
     Stop,
     /// It tells the federation that it will not come back, then stops.
     Leave,
+    /// It asks the others to delete what it has published, then leaves.
+    Withdraw,
 }
 
 /// Asks the daemon of a state folder to end, and returns its process once the folder is free.
@@ -29,6 +31,7 @@ pub fn end(state: &Path, farewell: Farewell) -> Result<u32, ClientError> {
     let asked = match farewell {
         Farewell::Stop => client.stop(),
         Farewell::Leave => client.leave(),
+        Farewell::Withdraw => client.withdraw(),
     };
     let is_free = || {
         let free = fednode_store::is_free(state);

@@ -34,6 +34,7 @@ pub(crate) enum Request {
     Peers(oneshot::Sender<Vec<Peer>>),
     Experts(oneshot::Sender<Experts>),
     Leave(oneshot::Sender<()>),
+    Withdraw(oneshot::Sender<()>),
     Stop(oneshot::Sender<()>),
 }
 
@@ -115,6 +116,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/experts", get(experts))
         .route("/v1/rounds", get(rounds))
         .route("/v1/leave", post(leave))
+        .route("/v1/withdraw", post(withdraw))
         .route("/v1/stop", post(stop))
         .route("/metrics", get(prometheus))
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "no such page") })
@@ -214,6 +216,12 @@ async fn rounds(State(shared): State<Arc<Shared>>) -> Response {
 
 async fn leave(State(shared): State<Arc<Shared>>) -> Result<StatusCode, Response> {
     ask(&shared, Request::Leave)
+        .await
+        .map(|()| StatusCode::ACCEPTED)
+}
+
+async fn withdraw(State(shared): State<Arc<Shared>>) -> Result<StatusCode, Response> {
+    ask(&shared, Request::Withdraw)
         .await
         .map(|()| StatusCode::ACCEPTED)
 }

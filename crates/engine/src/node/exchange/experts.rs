@@ -112,10 +112,16 @@ impl Experts {
         }
     }
 
-    /// An owner takes experts back.
+    /// An owner takes experts back. Those on their way are not waited for any longer.
     pub(in crate::node) fn withdraw(&mut self, owner: NodeId, blobs: &[BlobId]) {
         self.held
             .retain(|expert, blob| expert.owner != owner || !blobs.contains(&blob.id));
+        for (blob, (_, experts)) in &mut self.awaited {
+            if blobs.contains(blob) {
+                experts.retain(|expert| expert.owner != owner);
+            }
+        }
+        self.awaited.retain(|_, (_, experts)| !experts.is_empty());
     }
 
     /// Stops waiting for the update of a node.

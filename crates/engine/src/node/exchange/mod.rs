@@ -191,7 +191,8 @@ impl Exchange {
         let wanted = self.experts.want(owner, &offers, |offer| {
             // An expert that none of its owner's samples chose would weigh nothing.
             let is_used = !by_use || offer.samples_routed > 0;
-            is_used && size.is_none_or(|size| offer.blob.size == size)
+            let is_offered = !shared.view.was_withdrawn_by(owner, offer.blob.id);
+            is_used && is_offered && size.is_none_or(|size| offer.blob.size == size)
         });
         for (expert, blob) in wanted {
             let before = shared.memory.held.get(&expert).map(|held| held.blob.id);

@@ -1,0 +1,141 @@
+//! The id of a run: what tells one run of a federation from the next one of the same settings.
+//!
+//! Adverts live for a day and more. Without it, somebody who kept those of an old run could say them again in a new one,
+//! and its nodes would follow the old closings to the end.
+
+use std::fs;
+use std::path::Path;
+
+use fednode_core::{ConfigError, FederationSpec};
+use fednode_net::Identity;
+use fednode_runtime::exit::ExitCode;
+
+use fednode_cli::failure::{OrFail, fail};
+
+/// Letters of an id: more than a hundred random bits.
+const LETTERS: usize = 22;
+/// The table and the key that hold it.
+const TABLE: &str = "[fingerprints]";
+const KEY: &str = "run";
+
+/// Makes a new id.
+pub(super) fn fresh() -> String {
+    // The public half of a key that nobody keeps: no two are alike.
+    let random = Identity::generate().node_id().to_string();
+    // All names begin alike.
+    random.chars().skip(random.len() - LETTERS).collect()
+}
+
+/// Writes another id into the text of a spec, and leaves everything else as it is, comments too.
+///
+/// # Errors
+/// Fails if the file has a form that cannot be edited line by line.
+pub(super) fn renewed(text: &str, id: &str) -> Result<String, ConfigError> {
+    let mut expected = FederationSpec::from_toml(text)?;
+    expected.fingerprints.run = Some(id.to_owned());
+    let line = format!("{KEY} = \"{id}\"");
+    let mut lines: Vec<&str> = text.lines().collect();
+    let table = lines.iter().position(|at| at.trim() == TABLE);
+    match table {
+        None => lines.extend(["", TABLE, &line]),
+        Some(table) => {
+            let inside = lines[table + 1..].iter().take_while(|at| !opens_table(at));
+            let place = inside.clone().position(|at| sets_the_key(at));
+            match place {
+                Some(place) => lines[table + 1 + place] = &line,
+                None => lines.insert(table + 1, &line),
+            }
+        }
+    }
+    let renewed = lines.join("\n") + "\n";
+    if FederationSpec::from_toml(&renewed)? == expected {
+        return Ok(renewed);
+    }
+    let text = format!(
+        "write `{line}` into its table {TABLE} yourself: the file has another form than `init` gives it"
+    );
+    Err(ConfigError(text))
+}
+
+fn opens_table(line: &str) -> bool {
+    line.trim_start().starts_with('[')
+}
+
+/// Tells whether a line sets the id, or is the comment that stands where it is not set.
+fn sets_the_key(line: &str) -> bool {
+    let line = line.trim_start_matches(['#', ' ']);
+    let rest = line.strip_prefix(KEY).map(str::trim_start);
+    rest.is_some_and(|rest| rest.starts_with('='))
+}
+
+/// Makes room for the state of another run: the folder of the last one keeps its content under another name, and the new one
+/// has the same key.
+///
+/// # Errors
+/// Fails if a node runs with it, and if the disk does.
+pub(super) fn set_aside(state: &Path) -> anyhow::Result<Option<std::path::PathBuf>> {
+    let Ok(federation) = fs::read_to_string(state.join("federation")) else {
+        return Ok(None);
+    };
+    if !fednode_store::is_free(state).or_fail(ExitCode::State)? {
+        let text = format!(
+            "a node runs with state folder `{}`: stop it first (`fednode stop`)",
+            state.display()
+        );
+        return Err(fail(ExitCode::State, text));
+    }
+    let short: String = federation.trim().chars().take(8).collect();
+    let name = state.file_name().unwrap_or_default().to_string_lossy();
+    let aside = state.with_file_name(format!("{name}-{short}"));
+    let moved = fs::rename(state, &aside).and_then(|()| {
+        fs::create_dir_all(state)?;
+        let key = aside.join("key");
+        if key.exists() {
+            // Copied with its permissions: nobody else may read it.
+            fs::copy(key, state.join("key"))?;
+        }
+        Ok(())
+    });
+    moved.or_fail(ExitCode::State)?;
+    Ok(Some(aside))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_run_of_the_same_settings_is_another_federation() {
+        let spec = FederationSpec::default();
+        let text = spec.to_toml().replace("# A name for people", "# Our name");
+        let (one, two) = (fresh(), fresh());
+        assert!(one != two && one.len() == LETTERS);
+        let first = renewed(&text, &one).unwrap();
+        assert!(first.contains("# Our name"), "comments stay");
+        let second = renewed(&first, &two).unwrap();
+        assert_eq!(second.matches("run = ").count(), 1, "one line is replaced");
+        let id = |text: &str| FederationSpec::from_toml(text).unwrap().id();
+        assert!(id(&text) == spec.id() && id(&first) != id(&text) && id(&second) != id(&first));
+        let bare = renewed("version = 2\nrounds = 3\n", &one).unwrap();
+        assert!(
+            bare.ends_with(&format!("[fingerprints]\nrun = \"{one}\"\n")),
+            "{bare}"
+        );
+        let inline = "version = 2\nfingerprints = { classes = 3 }\n";
+        assert!(renewed(inline, &one).is_err());
+    }
+
+    #[test]
+    fn the_state_of_the_run_before_is_kept_and_the_key_stays() {
+        let home = tempfile::tempdir().unwrap();
+        let state = home.path().join("state");
+        fs::create_dir(&state).unwrap();
+        assert!(set_aside(&state).unwrap().is_none(), "nothing ran yet");
+        let key = Identity::load_or_create(&state.join("key")).unwrap();
+        fs::write(state.join("federation"), "0123456789abcdef\n").unwrap();
+        let aside = set_aside(&state).unwrap().unwrap();
+        assert!(aside.ends_with("state-01234567") && aside.join("federation").exists());
+        let again = Identity::load_or_create(&state.join("key")).unwrap();
+        assert!(again.node_id() == key.node_id() && !state.join("federation").exists());
+    }
+}
