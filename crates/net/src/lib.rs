@@ -70,7 +70,7 @@ pub use book::MAX_ADVERTS_PER_ROUND;
 pub use codec::CodecError;
 pub use config::{Compression, Config, DEFAULT_MAX_PEERS, DEFAULT_SYNC_EVERY};
 pub use event::Event;
-pub use handle::{Direction, Handle, PeerInfo, PublishError, Wanted};
+pub use handle::{Absent, Direction, Handle, PeerInfo, PublishError, Route, Wanted};
 pub use identity::{Identity, VerifyError, encoded_len, verify};
 pub use libp2p::Multiaddr;
 pub use network_key::{NetworkKey, NetworkKeyError};

@@ -13,7 +13,7 @@ use libp2p::{Multiaddr, PeerId, ping};
 use rand::rngs::StdRng;
 
 use super::peers::{Peer, Peers};
-use crate::addresses::bare;
+use crate::addresses::{bare, is_circuit};
 use crate::behaviour::Behaviour;
 use crate::config::Config;
 use crate::event::{Event, Outbox};
@@ -45,6 +45,11 @@ impl Base {
         let allow = self.config.allow.as_ref();
         let is_allowed = allow.is_none_or(|allow| allow.contains(node));
         *node != self.own && is_allowed && !self.standing.is_banned(node)
+    }
+
+    /// Tells whether this node listens by itself, and not only through a relay.
+    pub(super) fn listens(&self) -> bool {
+        self.swarm.listeners().any(|address| !is_circuit(address))
     }
 
     /// Closes all connections to a peer.
@@ -106,6 +111,10 @@ impl Base {
         listeners.push(address.clone());
         // Unlocked before the event: whoever receives it reads the list.
         drop(listeners);
+        // A relay must name an address when it gives a place.
+        if self.config.relay {
+            self.swarm.add_external_address(address.clone());
+        }
         self.tell(Event::Listening(address));
     }
 
