@@ -1,4 +1,4 @@
-//! `fednode peers`: whom a running node is connected to.
+//! `fednode peers`: whom a running node knows, and how it reaches each.
 
 use fednode_core::Role;
 use fednode_runtime::exit::ExitCode;
@@ -35,6 +35,7 @@ impl Report for Answer {
         let columns = [
             text("peer"),
             text("role"),
+            text("reached"),
             number("connected"),
             number("rtt"),
             number("strikes"),
@@ -52,6 +53,7 @@ fn row(peer: &Peer) -> Vec<String> {
     vec![
         peer.node_id.to_string(),
         role.to_owned(),
+        peer.reached(),
         duration(peer.connected_seconds),
         peer.rtt_milliseconds
             .map_or("-".into(), |rtt| format!("{rtt:.1} ms")),
