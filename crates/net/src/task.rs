@@ -31,11 +31,11 @@ mod presence;
 mod relaying;
 mod syncing;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fednode_core::{BroadcastSet, NodeId, Role};
+use fednode_core::{BroadcastSet, NodeId};
 use futures::StreamExt;
 use libp2p::core::ConnectedPoint;
 use libp2p::swarm::{ConnectionError, ConnectionId, Swarm, SwarmEvent};
@@ -54,7 +54,7 @@ use crate::book::Book;
 use crate::config::Config;
 use crate::event::{Event, Outbox};
 use crate::gate::{Candidate, Checked};
-use crate::handle::{Absent, Command, Direction, Route, Shared, Wanted};
+use crate::handle::{Command, Direction, Shared, Wanted};
 use crate::identity::{Identity, node_id, peer_id};
 use crate::score::Standing;
 use adverts::Adverts;
@@ -232,7 +232,10 @@ impl Task {
             }
             Command::Dial(address) => self.dialing.add_target(base, address),
             Command::Peers(reply) => _ = reply.send(base.peer_infos()),
-            Command::Absent(reply) => _ = reply.send(self.absent()),
+            Command::Absent(reply) => {
+                let heard = self.presence.heard().collect();
+                _ = reply.send(self.dialing.absent(base, &heard));
+            }
             Command::Follow(nodes) => self.follow(nodes),
             Command::Ask(wanted) => self.ask(&wanted),
             Command::Strike(node, reason) => self.strike(node, reason),
@@ -470,29 +473,6 @@ impl Task {
             self.syncing.start(base, &self.adverts, *author);
         }
         self.dialing.hurry(base, change.new);
-    }
-
-    /// Describes the members that are known and not connected.
-    fn absent(&self) -> Vec<Absent> {
-        let (base, heard) = (&self.base, self.presence.heard());
-        let heard: BTreeMap<NodeId, Role> = heard.collect();
-        let known = self.dialing.known().chain(heard.keys().copied());
-        let known: BTreeSet<NodeId> = known.collect();
-        let absent = known
-            .into_iter()
-            .filter(|node| *node != base.own && !base.peers.is_welcome(node));
-        let describe = |node| {
-            let role = heard.get(&node).copied();
-            let route = role.map_or(Route::None, |_| Route::Others);
-            let why = self.dialing.why_not(base, &node);
-            Absent {
-                node,
-                role,
-                route,
-                why,
-            }
-        };
-        absent.map(describe).collect()
     }
 
     /// Asks for adverts by name, each of the peer that named it.

@@ -9,10 +9,10 @@
 //!
 //! An address is only a hint of where a node is: the handshake proves who answers there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
-use fednode_core::{NodeId, Timestamp};
+use fednode_core::{NodeId, Role, Timestamp};
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{ConnectionId, DialError};
 use libp2p::{Multiaddr, mdns};
@@ -23,6 +23,7 @@ use super::finding::Finding;
 use crate::addresses::{AddressBook, Reach, bare, is_circuit, is_loopback, node_of};
 use crate::dialer::{Dialer, Failure, Target};
 use crate::event::Event;
+use crate::handle::{Absent, Route};
 use crate::identity::{node_id, peer_id};
 use crate::wire::SignedRecord;
 
@@ -72,13 +73,27 @@ impl Dialing {
         }
     }
 
-    /// Visits the nodes that this one would connect with.
-    pub(super) fn known(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.dialer.nodes().chain(self.addresses.nodes())
+    /// Describes the members that are known and not connected, given those that others tell of.
+    pub(super) fn absent(&self, base: &Base, heard: &BTreeMap<NodeId, Role>) -> Vec<Absent> {
+        let known = self.dialer.nodes().chain(self.addresses.nodes());
+        let known: BTreeSet<NodeId> = known.chain(heard.keys().copied()).collect();
+        let absent = known
+            .into_iter()
+            .filter(|node| *node != base.own && !base.peers.is_welcome(node));
+        let describe = |node| {
+            let role = heard.get(&node).copied();
+            Absent {
+                node,
+                role,
+                route: role.map_or(Route::None, |_| Route::Others),
+                why: self.why_not(base, &node),
+            }
+        };
+        absent.map(describe).collect()
     }
 
     /// Says why there is no connection with a node.
-    pub(super) fn why_not(&self, base: &Base, node: &NodeId) -> String {
+    fn why_not(&self, base: &Base, node: &NodeId) -> String {
         let addresses = self.addresses.addresses(node);
         let is_configured = !self.dialer.addresses_of(node).is_empty();
         match self.dialer.last_failure(node) {
