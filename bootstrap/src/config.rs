@@ -30,6 +30,7 @@ config! {
         @table network: Network = Network {
             listen: vec![LISTEN.into()],
             max_peers: MAX_PEERS,
+            relay: true,
             ..Network::default()
         },
         /// What is kept on disk.

@@ -199,11 +199,17 @@ impl AddressBook {
             .chain(record(Scope::Network))
             .chain(hints)
             .collect();
-        // A node often has one address in several records; each dial would try it again.
-        addresses.sort();
+        // A node often has one address in several records; each dial would try it again. Relays come last.
+        addresses.sort_by(|a, b| (is_circuit(a), a).cmp(&(is_circuit(b), b)));
         addresses.dedup();
         addresses.truncate(MAX_ADDRESSES);
         addresses
+    }
+
+    /// Visits the nodes with a known address, some twice.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let recorded = self.records.keys().map(|(node, _)| *node);
+        recorded.chain(self.hints.keys().copied())
     }
 
     /// Draws records for a peer. Loopback addresses go only to a process of the same machine.
@@ -337,10 +343,14 @@ fn checked_addresses(record: &Record) -> Result<Vec<Multiaddr>, RecordError> {
         .ok_or(RecordError::Malformed)
 }
 
-/// Tells whether an address belongs to a transport of a member: a host and a TCP or QUIC port, nothing else.
+/// Tells whether an address belongs to a transport of a member: a host and a TCP or QUIC port, perhaps of a relay.
 fn is_dialable(address: &Multiaddr) -> bool {
     let parts: Vec<Protocol<'_>> = address.iter().collect();
-    // Anything longer (relays, web sockets, a second host) would dial something that the record does not say.
+    let parts = match parts.as_slice() {
+        [host @ .., Protocol::P2p(_), Protocol::P2pCircuit] => host,
+        parts => parts,
+    };
+    // Anything longer (web sockets, a second host) would dial something that the record does not say.
     let host = matches!(
         parts.first(),
         Some(
@@ -378,20 +388,50 @@ pub fn is_loopback(address: &Multiaddr) -> bool {
     }
 }
 
-/// Returns the address without the node id at its end.
+/// Tells whether an address leads through a relay.
+pub(crate) fn is_circuit(address: &Multiaddr) -> bool {
+    address.iter().any(|part| part == Protocol::P2pCircuit)
+}
+
+/// Returns the relay that an address leads through.
+pub(crate) fn relay_of(address: &Multiaddr) -> Option<NodeId> {
+    let parts: Vec<Protocol<'_>> = address.iter().collect();
+    parts.windows(2).find_map(|pair| match pair {
+        [Protocol::P2p(relay), Protocol::P2pCircuit] => identity::node_id(relay),
+        _ => None,
+    })
+}
+
+/// Tells whether an address has a host that the whole internet can reach, as far as its number says.
+pub(crate) fn is_global(address: &Multiaddr) -> bool {
+    match address.iter().next() {
+        Some(Protocol::Ip4(ip)) => {
+            // 100.64.0.0/10 lies between a provider's routers and its customers.
+            let is_shared = ip.octets()[0] == 100 && ip.octets()[1] & 0xc0 == 64;
+            !(ip.is_private() || ip.is_loopback() || ip.is_link_local() || is_shared)
+        }
+        Some(Protocol::Ip6(ip)) => {
+            !(ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local())
+        }
+        _ => false,
+    }
+}
+
+/// Returns the address without the node id at its end. That of a relay in its middle stays.
 pub(crate) fn bare(address: &Multiaddr) -> Multiaddr {
+    let mut address = address.clone();
+    if matches!(address.iter().last(), Some(Protocol::P2p(_))) {
+        address.pop();
+    }
     address
-        .iter()
-        .filter(|part| !matches!(part, Protocol::P2p(_)))
-        .collect()
 }
 
 /// Returns the node that an address names at its end.
 pub(crate) fn node_of(address: &Multiaddr) -> Option<NodeId> {
-    address.iter().find_map(|part| match part {
-        Protocol::P2p(peer) => identity::node_id(&peer),
+    match address.iter().last() {
+        Some(Protocol::P2p(peer)) => identity::node_id(&peer),
         _ => None,
-    })
+    }
 }
 
 #[cfg(test)]
@@ -630,6 +670,27 @@ mod tests {
             book.addresses(&ann.node_id()),
             addresses(&["/ip4/10.0.0.2/tcp/1"])
         );
+    }
+
+    #[test]
+    fn an_address_through_a_relay_names_the_relay_and_the_node() {
+        let (ann, relay) = (
+            Identity::generate().node_id(),
+            Identity::generate().node_id(),
+        );
+        let through = format!("/ip4/192.0.2.1/tcp/1/p2p/{relay}/p2p-circuit");
+        let address: Multiaddr = format!("{through}/p2p/{ann}").parse().unwrap();
+        assert_eq!(
+            (node_of(&address), relay_of(&address)),
+            (Some(ann), Some(relay))
+        );
+        assert_eq!(bare(&address), addresses(&[&through])[0]);
+        assert_eq!(node_of(&bare(&address)), None);
+        assert!(is_circuit(&address) && is_tellable(&address));
+        let twice = format!("{through}/p2p/{relay}/p2p-circuit")
+            .parse()
+            .unwrap();
+        assert!(!is_tellable(&twice), "a relay through a relay");
     }
 
     #[test]

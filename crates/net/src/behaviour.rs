@@ -5,7 +5,7 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fednode_core::{Advert, BroadcastSet, FederationId, NodeId};
 use libp2p::allow_block_list::{self, AllowedPeers, BlockedPeers};
@@ -17,13 +17,15 @@ use libp2p::gossipsub::{
 use libp2p::request_response;
 use libp2p::swarm::NetworkBehaviour;
 use libp2p::swarm::behaviour::toggle::Toggle;
-use libp2p::{identify, mdns, ping};
+use libp2p::{Multiaddr, PeerId};
+use libp2p::{dcutr, identify, mdns, ping, relay};
 use prometheus_client::registry::Registry;
 
 use crate::config::Config;
 use crate::crowd::Crowd;
 use crate::gate::MAX_SIGNED_BYTES;
-use crate::identity::{Identity, peer_id};
+use crate::identity::{Identity, node_id, peer_id};
+use crate::roster::Roster;
 use crate::rpc::{self, Rpc};
 use crate::traffic::Traffic;
 use crate::wire::{GreetingCall, HelloCall, MAX_FOLLOWED, PeersCall, SyncCall};
@@ -34,6 +36,8 @@ pub(crate) const PRESENCE_TOPIC: &str = "presence";
 const COMMON_TOPICS: usize = 3;
 /// Connections to one peer. Two nodes that dial each other at the same moment have two.
 pub(crate) const MAX_CONNECTIONS_PER_PEER: u32 = 2;
+/// Relayed connections to one peer beside those: also two, for the same reason. They must not keep out the direct ones.
+const MAX_RELAYED_PER_PEER: u32 = 2;
 /// Handshakes at once, in each direction. Strangers must not fill memory with half-open connections.
 const MAX_PENDING: u32 = 32;
 /// Connections beyond the peers that are kept, so that a full node can still tell newcomers whom else to ask.
@@ -48,6 +52,17 @@ const PING_TIMEOUT: Duration = Duration::from_secs(20);
 const MDNS_INTERVAL: Duration = Duration::from_secs(20);
 /// Messages are remembered this long. A message that returns later meets the replay window of the book.
 const DUPLICATE_MEMORY: Duration = Duration::from_secs(300);
+/// Members that keep a place at this relay: as many as a large aggregator has peers.
+const MAX_RESERVATIONS: usize = 1024;
+/// A place is renewed well before it ends.
+const RESERVATION: Duration = Duration::from_secs(3600);
+/// Relayed connections at once, and those of one member. Who gets none is served by store and forward.
+const MAX_CIRCUITS: usize = 256;
+const MAX_CIRCUITS_PER_PEER: usize = 16;
+/// Bounds of one relayed connection: some exchanges of large experts. libp2p's defaults of 128 KiB and two minutes are less
+/// than one.
+const CIRCUIT_LIFE: Duration = Duration::from_secs(2 * 3600);
+const MAX_CIRCUIT_BYTES: u64 = 4 << 30;
 /// Adverts queued for one slow peer: at most 8 MiB of the largest.
 const GOSSIP_QUEUE: usize = 128;
 /// An advert may wait this long for a slow peer before it is left to sync: 64 KiB to twelve peers at 1 Mbit/s.
@@ -145,6 +160,9 @@ pub(crate) struct Behaviour {
     pub(crate) identify: identify::Behaviour,
     pub(crate) ping: ping::Behaviour,
     pub(crate) mdns: Toggle<mdns::tokio::Behaviour>,
+    pub(crate) relay: Toggle<relay::Behaviour>,
+    pub(crate) relay_client: relay::client::Behaviour,
+    pub(crate) punching: dcutr::Behaviour,
 }
 
 impl Behaviour {
@@ -152,7 +170,9 @@ impl Behaviour {
         config: &Config,
         identity: &Identity,
         gossip: Gossip,
+        relay_client: relay::client::Behaviour,
         traffic: &Arc<Traffic>,
+        roster: &Arc<Roster>,
     ) -> io::Result<Self> {
         let mdns_config = mdns::Config {
             query_interval: MDNS_INTERVAL,
@@ -193,8 +213,40 @@ impl Behaviour {
                     .with_timeout(PING_TIMEOUT),
             ),
             mdns: Toggle::from(mdns),
+            relay: Toggle::from(config.relay.then(|| relay_for_members(local, roster))),
+            relay_client,
+            punching: dcutr::Behaviour::new(local),
         })
     }
+}
+
+/// Makes a relay that serves peers whose hello was accepted, and no others.
+fn relay_for_members(local: PeerId, roster: &Arc<Roster>) -> relay::Behaviour {
+    // A limiter by name: who is not on the roster has a rate of zero.
+    let members_only = || {
+        let roster = Arc::clone(roster);
+        let is_member = move |peer: PeerId, _: &Multiaddr, _: Instant| {
+            node_id(&peer).is_some_and(|node| roster.role(&node).is_some())
+        };
+        Box::new(is_member) as Box<dyn relay::RateLimiter>
+    };
+    let mut relay = relay::Behaviour::new(
+        local,
+        relay::Config {
+            max_reservations: MAX_RESERVATIONS,
+            max_reservations_per_peer: MAX_CONNECTIONS_PER_PEER as usize,
+            reservation_duration: RESERVATION,
+            reservation_rate_limiters: vec![members_only()],
+            max_circuits: MAX_CIRCUITS,
+            max_circuits_per_peer: MAX_CIRCUITS_PER_PEER,
+            max_circuit_duration: CIRCUIT_LIFE,
+            max_circuit_bytes: MAX_CIRCUIT_BYTES,
+            circuit_src_rate_limiters: vec![members_only()],
+        },
+    );
+    // A relay is offered because a person says so, not because libp2p believes an address.
+    relay.set_status(Some(relay::Status::Enable));
+    relay
 }
 
 fn limits(max_peers: usize) -> ConnectionLimits {
@@ -207,7 +259,7 @@ fn limits(max_peers: usize) -> ConnectionLimits {
         .with_max_pending_outgoing(Some(MAX_PENDING))
         .with_max_established_incoming(Some(MAX_CONNECTIONS_PER_PEER * peers + GUESTS))
         .with_max_established_outgoing(Some(MAX_CONNECTIONS_PER_PEER * peers + GUESTS))
-        .with_max_established_per_peer(Some(MAX_CONNECTIONS_PER_PEER))
+        .with_max_established_per_peer(Some(MAX_CONNECTIONS_PER_PEER + MAX_RELAYED_PER_PEER))
 }
 
 /// Makes the gossip behaviour and subscribes to the federation's topics.

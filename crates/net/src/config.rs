@@ -87,6 +87,8 @@ pub struct Config {
     /// The newest advert heard of each author in earlier lives. Where it is not among the known ones, nothing up to it
     /// is accepted again.
     pub heard: Vec<(NodeId, Sequence)>,
+    /// Whether members that nobody can dial are reached through this one, which everybody can dial.
+    pub relay: bool,
     /// Most peers to keep.
     pub max_peers: usize,
     /// How often to compare what was heard with one random peer.
@@ -116,6 +118,7 @@ impl Config {
             incarnation: 1,
             known: Vec::new(),
             heard: Vec::new(),
+            relay: false,
             max_peers: DEFAULT_MAX_PEERS,
             sync_every: DEFAULT_SYNC_EVERY,
             clock: WallClock::default(),

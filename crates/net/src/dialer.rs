@@ -66,6 +66,8 @@ struct State {
     due: Instant,
     dialing: bool,
     told: bool,
+    /// Why the last attempt failed.
+    reason: String,
 }
 
 impl Dialer {
@@ -127,6 +129,11 @@ impl Dialer {
             }
         }
         begun
+    }
+
+    /// Returns how often a target failed in a row.
+    pub(crate) fn failures(&self, target: &Target) -> u32 {
+        self.targets.get(target).map_or(0, |state| state.failures)
     }
 
     /// Takes back a dial that was not made, without counting it.
@@ -204,6 +211,25 @@ impl Dialer {
             .collect()
     }
 
+    /// Visits the nodes that the targets lead to, as far as known.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.targets.values().filter_map(|state| state.node)
+    }
+
+    /// Notes why an attempt failed, for reports.
+    pub(crate) fn note_reason(&mut self, target: &Target, reason: &str) {
+        if let Some(state) = self.targets.get_mut(target) {
+            reason.clone_into(&mut state.reason);
+        }
+    }
+
+    /// Returns why the last attempt to connect with a node failed.
+    pub(crate) fn last_failure(&self, node: &NodeId) -> Option<&str> {
+        let mut leads = self.targets.values().filter(|it| it.node == Some(*node));
+        let failed = leads.find(|it| it.failures > 0 && !it.reason.is_empty());
+        failed.map(|state| state.reason.as_str())
+    }
+
     /// Forgets a target, such as this node's own address.
     pub(crate) fn forget(&mut self, target: &Target) {
         self.targets.remove(target);
@@ -234,6 +260,7 @@ impl State {
             due,
             dialing: false,
             told: false,
+            reason: String::new(),
         }
     }
 }

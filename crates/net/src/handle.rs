@@ -11,7 +11,7 @@ use fednode_core::{
     Advert, AdvertError, AdvertId, BlobId, BlobRef, Body, NodeId, Role, Round, SignedAdvert,
 };
 use libp2p::Multiaddr;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
@@ -58,6 +58,36 @@ pub enum Direction {
     Outbound,
 }
 
+/// How a member is reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Route {
+    /// By TCP, directly.
+    #[default]
+    Tcp,
+    /// By QUIC, directly.
+    Quic,
+    /// By a connection through a relay.
+    Relay,
+    /// By no connection: others pass on what it says and store and forward its blobs.
+    Others,
+    /// Not at all.
+    None,
+}
+
+/// What is known of a member that is not connected.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Absent {
+    /// The member.
+    pub node: NodeId,
+    /// Its role, as far as it is known.
+    pub role: Option<Role>,
+    /// [`Route::Others`] or [`Route::None`].
+    pub route: Route,
+    /// Why there is no connection.
+    pub why: String,
+}
+
 /// What is known of a connected peer.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct PeerInfo {
@@ -65,6 +95,10 @@ pub struct PeerInfo {
     pub node: NodeId,
     /// Its role in the federation.
     pub role: Role,
+    /// How it is reached: directly, if any of its connections is direct.
+    pub route: Route,
+    /// Through whom, if only through a relay.
+    pub relay: Option<NodeId>,
     /// The addresses at the other end of its connections.
     pub addresses: Vec<Multiaddr>,
     /// How long it has been connected.
@@ -102,6 +136,7 @@ pub(crate) enum Command {
     ),
     Dial(Multiaddr),
     Peers(oneshot::Sender<Vec<PeerInfo>>),
+    Absent(oneshot::Sender<Vec<Absent>>),
     Follow(Vec<NodeId>),
     Ask(Vec<Wanted>),
     Strike(NodeId, String),
@@ -251,6 +286,13 @@ impl Handle {
     pub async fn peers(&self) -> Vec<PeerInfo> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Peers(reply)).await;
+        answer.await.unwrap_or_default()
+    }
+
+    /// Returns the members that are known and not connected, and why there is no connection.
+    pub async fn absent(&self) -> Vec<Absent> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Absent(reply)).await;
         answer.await.unwrap_or_default()
     }
 

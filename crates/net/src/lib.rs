@@ -77,7 +77,7 @@ pub use clock::now;
 pub use codec::CodecError;
 pub use config::{Compression, Config, DEFAULT_MAX_PEERS, DEFAULT_SYNC_EVERY};
 pub use event::Event;
-pub use handle::{Direction, Handle, PeerInfo, PublishError, Wanted};
+pub use handle::{Absent, Direction, Handle, PeerInfo, PublishError, Route, Wanted};
 pub use identity::{Identity, StatementVerifyError, VerifyError, encoded_len, verify};
 pub use join::{Admitted, JoinAsk, JoinError, JoinRefusal, Registrar, join};
 pub use libp2p::Multiaddr;

@@ -10,7 +10,7 @@ use futures::StreamExt;
 use libp2p::core::transport::ListenerId;
 use libp2p::multiaddr::Protocol;
 use libp2p::swarm::{self, Swarm, SwarmEvent};
-use libp2p::{Multiaddr, StreamProtocol, TransportError};
+use libp2p::{Multiaddr, StreamProtocol, TransportError, relay};
 use libp2p_stream::Control;
 use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
@@ -80,10 +80,13 @@ pub async fn start(
     let mut registry = Registry::default();
     let gossip = behaviour::gossip(&topics, BroadcastSet::of(&config.spec), &mut registry)
         .map_err(StartError::Setup)?;
-    let transport =
-        transport::build(&identity, config.network_key.as_ref(), &mut registry).map_err(setup)?;
+    let (relay, relay_client) = relay::client::new(peer_id(&identity.node_id()));
+    let key = config.network_key.as_ref();
+    let transport = transport::build(&identity, key, relay, &mut registry).map_err(setup)?;
     let traffic = Arc::new(Traffic::new(registry));
-    let behaviour = Behaviour::new(&config, &identity, gossip, &traffic).map_err(setup)?;
+    let roster = Arc::new(Roster::new());
+    let behaviour = Behaviour::new(&config, &identity, gossip, relay_client, &traffic, &roster);
+    let behaviour = behaviour.map_err(setup)?;
     let swarm_config =
         swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE_TIMEOUT);
     let mut swarm = Swarm::new(
@@ -107,7 +110,7 @@ pub async fn start(
         node: beginning.identity.node_id(),
         listeners: RwLock::default(),
         traffic,
-        roster: Arc::new(Roster::new()),
+        roster,
         catalogue: Arc::new(catalogue),
     });
     Ok(launch(beginning, blobs, shared))

@@ -29,6 +29,7 @@ mod gossip;
 mod hello;
 mod peers;
 mod presence;
+mod relaying;
 mod syncing;
 
 use std::collections::BTreeSet;
@@ -39,7 +40,7 @@ use fednode_core::{BroadcastSet, NodeId};
 use futures::StreamExt;
 use libp2p::core::ConnectedPoint;
 use libp2p::swarm::{ConnectionError, ConnectionId, Swarm, SwarmEvent};
-use libp2p::{Multiaddr, PeerId};
+use libp2p::{Multiaddr, PeerId, identify};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use tokio::sync::mpsc;
@@ -47,7 +48,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::addresses::bare;
+use crate::addresses::{bare, is_circuit, relay_of};
 use crate::behaviour::{Behaviour, BehaviourEvent, Topics};
 use crate::blob::{Fetcher, Wish};
 use crate::book::Book;
@@ -68,6 +69,7 @@ use gossip::Gossip;
 use hello::Reception;
 use peers::{Connection, Gone, Hello, Peers};
 use presence::Presence;
+use relaying::Relaying;
 use syncing::Syncing;
 
 /// The beat of all periodic work: shorter than the shortest back-off.
@@ -119,6 +121,7 @@ pub(crate) struct Task {
     gossip: Gossip,
     syncing: Syncing,
     presence: Presence,
+    relaying: Relaying,
     next_prune: Instant,
     /// How many changes of the book of members were acted on.
     heeded: u64,
@@ -150,6 +153,7 @@ impl Task {
             exchange: Exchange::new(now),
             adverts: Adverts::new(broadcast_set, beginning.book, outlets.gate),
             presence: Presence::new(&base, &beginning.topics, now),
+            relaying: Relaying::default(),
             gossip: Gossip::new(beginning.topics),
             syncing: Syncing::new(base.config.sync_every, now),
             next_prune: now + PRUNE_EVERY,
@@ -232,9 +236,11 @@ impl Task {
         self.heed_organiser(now);
         let base = &mut self.base;
         self.dialing.dial_due(base, now);
+        self.dialing.dial_relayed(base, now);
         self.syncing.start_due(base, &self.adverts, now);
         self.exchange.ask_due(base, now);
         self.presence.tick(base, now);
+        self.relaying.tick(base, now);
         base.lift_bans();
         if self.next_prune <= now {
             self.next_prune = now + PRUNE_EVERY;
@@ -274,6 +280,10 @@ impl Task {
             }
             Command::Dial(address) => self.dialing.add_target(base, address),
             Command::Peers(reply) => _ = reply.send(base.peer_infos()),
+            Command::Absent(reply) => {
+                let heard = self.presence.heard().collect();
+                _ = reply.send(self.dialing.absent(base, &heard));
+            }
             Command::Follow(nodes) => self.follow(nodes),
             Command::Ask(wanted) => self.ask(&wanted),
             Command::Strike(node, reason) => self.strike(node, reason),
@@ -311,14 +321,24 @@ impl Task {
     fn on_swarm_event(&mut self, event: SwarmEvent<BehaviourEvent>) {
         match event {
             SwarmEvent::Behaviour(event) => self.on_behaviour_event(event),
-            SwarmEvent::NewListenAddr { address, .. } => self.base.on_listening(address),
-            SwarmEvent::ExpiredListenAddr { address, .. } => {
+            // The relay names addresses of its own here. The one that this node dialed is known to lead there.
+            SwarmEvent::NewListenAddr { address, .. } if is_circuit(&address) => {}
+            SwarmEvent::NewListenAddr { address, .. }
+            | SwarmEvent::ExternalAddrConfirmed { address } => self.on_listening(address),
+            SwarmEvent::ExpiredListenAddr { address, .. }
+            | SwarmEvent::ExternalAddrExpired { address } => {
                 self.base.on_listening_no_more(&address);
             }
             SwarmEvent::ListenerClosed {
-                addresses, reason, ..
+                listener_id,
+                addresses,
+                reason,
             } => {
-                tracing::warn!(?reason, "a listener closed");
+                if self.relaying.on_closed(listener_id) {
+                    tracing::debug!(?reason, "no place at a relay any more");
+                } else {
+                    tracing::warn!(?reason, "a listener closed");
+                }
                 addresses
                     .iter()
                     .for_each(|address| self.base.on_listening_no_more(address));
@@ -379,6 +399,18 @@ impl Task {
             }
             BehaviourEvent::Ping(event) => return base.on_ping(event),
             BehaviourEvent::Mdns(event) => return self.dialing.on_mdns(base, event),
+            BehaviourEvent::Identify(identify::Event::Received { peer_id, info, .. }) => {
+                let relays = info.protocols.iter().any(relaying::is_offer);
+                return Relaying::on_protocols(base, &peer_id, relays);
+            }
+            BehaviourEvent::Punching(event) => {
+                let (peer, result) = (event.remote_peer_id, event.result);
+                return tracing::debug!(%peer, ?result, "dialed at the same moment as the peer");
+            }
+            BehaviourEvent::Relay(event) => return tracing::trace!(?event, "relay"),
+            BehaviourEvent::RelayClient(event) => {
+                return tracing::debug!(?event, "place at a relay");
+            }
             BehaviourEvent::Identify(_) | BehaviourEvent::Streams(()) => return,
             BehaviourEvent::Crowd(never)
             | BehaviourEvent::Limits(never)
@@ -403,12 +435,23 @@ impl Task {
                     self.syncing.start(&mut self.base, &self.adverts, node);
                     self.exchange.ask(&mut self.base, node);
                 }
+                Finding::Newcomer => self.exchange.hasten(Instant::now()),
                 Finding::Silence(node) => {
                     tracing::warn!(%node, "a connected peer is silent on gossip: connecting anew");
                     self.base.disconnect(&node);
                     self.dialing.renew(node);
                 }
             }
+        }
+    }
+
+    /// This node listens at an address of its own, or others can reach it through a relay.
+    fn on_listening(&mut self, address: Multiaddr) {
+        let relay = relay_of(&address);
+        self.base.on_listening(address);
+        // At once and not at the next exchange: the relay is whom others ask for addresses.
+        if let Some(relay) = relay {
+            self.exchange.ask(&mut self.base, relay);
         }
     }
 
@@ -428,7 +471,13 @@ impl Task {
         } else {
             Direction::Inbound
         };
-        let address = bare(endpoint.get_remote_address());
+        // A peer that came through a relay has no address of its own; the relay's says how it is reached.
+        let address = match endpoint {
+            ConnectedPoint::Listener { local_addr, .. } if endpoint.is_relayed() => {
+                bare(local_addr)
+            }
+            _ => bare(endpoint.get_remote_address()),
+        };
         let connection = Connection::new(id, address, direction, target);
         self.base.peers.connected(node, connection);
         // Only the dialing side begins. The other answers, so each connection has one exchange.

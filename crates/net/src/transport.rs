@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   TCP ─ [network key] ─ Noise ─ Yamux ─┐
-//!   QUIC (feature, never with a key) ────┴─ DNS ─ byte counters ─► swarm
+//!   QUIC (feature, never with a key) ────┴─ DNS ─ byte counters ─┬─► swarm
+//!   a connection with a relay ─ its stream ─ Noise ─ Yamux ───────┘
 //! ```
 
 use std::io;
@@ -15,7 +16,7 @@ use libp2p::core::transport::{Boxed, Transport};
 use libp2p::core::upgrade::Version;
 use libp2p::metrics::BandwidthTransport;
 use libp2p::pnet::PnetConfig;
-use libp2p::{PeerId, dns, noise, tcp};
+use libp2p::{PeerId, dns, noise, relay, tcp};
 use prometheus_client::registry::Registry;
 
 use crate::identity::Identity;
@@ -37,6 +38,7 @@ type Connection = (PeerId, StreamMuxerBox);
 pub(crate) fn build(
     identity: &Identity,
     key: Option<&NetworkKey>,
+    relay: relay::client::Transport,
     registry: &mut Registry,
 ) -> io::Result<Boxed<Connection>> {
     // Names are resolved with the system's settings. Without any (a bare container) numeric addresses must still work.
@@ -48,9 +50,18 @@ pub(crate) fn build(
         }
     };
     let counted = BandwidthTransport::new(resolving, registry);
-    Ok(counted
-        .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)))
-        .boxed())
+    // Beside the counters: the bytes of a relayed connection are counted in the connection that carries them.
+    let relayed = relay
+        .upgrade(Version::V1)
+        .authenticate(noise::Config::new(&identity.keypair()).map_err(io::Error::other)?)
+        .multiplex(muxer::Upgrade::new())
+        .outbound_timeout(DIAL_TIMEOUT)
+        .inbound_timeout(ACCEPT_TIMEOUT);
+    let either = relayed.or_transport(counted).map(|output, _| match output {
+        Either::Left((peer, muxer)) => (peer, StreamMuxerBox::new(muxer)),
+        Either::Right((peer, muxer)) => (peer, StreamMuxerBox::new(muxer)),
+    });
+    Ok(either.boxed())
 }
 
 fn secured(identity: &Identity, key: Option<&NetworkKey>) -> io::Result<Boxed<Connection>> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{MemoryStore, Node, PATIENCE, config, noise};
 use fednode_core::{BlobRef, Body, NodeId, PoolOffer, Role, Round, SEGMENT_BYTES};
-use fednode_net::{Config, Event, FetchError, Identity};
+use fednode_net::{Config, Event, FetchError, Identity, Route};
 
 /// Configuration of a member that only dials these.
 fn outbound(peers: &[&Node]) -> Config {
@@ -91,7 +91,6 @@ async fn who_is_connected_is_not_heard_of_through_others() {
     let mut bob = behind(&hub, Arc::default()).await;
     let ann_id = ann.id();
     bob.wait("ann", heard_of(ann_id)).await;
-    public.wait("bob", heard_of(bob.id())).await;
     while let Ok(event) = ann.network.events.try_recv() {
         let is_double = matches!(event, Event::Heard { node, .. } if node == public_id);
         assert!(!is_double, "told twice");
@@ -197,4 +196,51 @@ async fn one_transfer_to_the_hub_serves_all_who_ask() {
         (vec![hub.id()], vec![hub.id()])
     );
     assert_eq!(ann.store.n_read(), 2, "the owner sends each segment once");
+}
+
+/// Waits until a peer is connected, and says how.
+async fn route_to(node: &Node, peer: NodeId) -> (Route, Option<NodeId>) {
+    let look = async {
+        loop {
+            let infos = node.network.handle.peers().await;
+            if let Some(info) = infos.into_iter().find(|info| info.node == peer) {
+                return (info.route, info.relay);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, look).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_only_dial_meet_through_a_relay() {
+    let mut relay = config();
+    relay.role = Role::Aggregator;
+    relay.relay = true;
+    let relay = Node::start(relay).await;
+    let bytes = noise(SEGMENT + 5, 21);
+    let store = MemoryStore::with(&bytes);
+    let ann = Node::with(outbound(&[&relay]), Identity::generate(), store).await;
+    let bob = Node::with(outbound(&[&relay]), Identity::generate(), Arc::default()).await;
+    let through = (Route::Relay, Some(relay.id()));
+    assert_eq!(route_to(&bob, ann.id()).await, through);
+    assert_eq!(route_to(&ann, bob.id()).await, through);
+    assert_eq!(route_to(&ann, relay.id()).await, (Route::Tcp, None));
+    // More than libp2p's relays carry by default, and no advert is needed: the owner itself is asked.
+    let blob = BlobRef::of(&bytes);
+    let fetched = bob.network.handle.fetch(blob, vec![ann.id()], PATIENCE);
+    assert_eq!(fetched.await.unwrap().from, [ann.id()]);
+    assert!(relay.store.bytes(&blob.id).is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_said_why_a_member_is_not_connected() {
+    let hub = hub().await;
+    let mut ann = behind(&hub, Arc::default()).await;
+    let bob = behind(&hub, Arc::default()).await;
+    ann.wait("bob", heard_of(bob.id())).await;
+    let absent = ann.network.handle.absent().await;
+    assert_eq!(absent.len(), 1, "{absent:?}");
+    assert_eq!((absent[0].node, absent[0].route), (bob.id(), Route::Others));
+    assert_eq!(absent[0].why, "it has no address that others can dial");
 }

@@ -49,6 +49,8 @@ pub struct MemberConfig {
     pub mdns: bool,
     /// Whether blobs are asked for packed.
     pub compression: Compression,
+    /// Whether members that nobody can dial are reached through this one.
+    pub relay: bool,
     /// Most peers to keep.
     pub max_peers: usize,
     /// Most bytes of blobs.
@@ -155,6 +157,7 @@ impl MemberConfig {
             network_key: None,
             mdns: false,
             compression: Compression::default(),
+            relay: false,
             max_peers: fednode_net::DEFAULT_MAX_PEERS,
             quota_bytes: fednode_store::DEFAULT_QUOTA_BYTES,
             recording_bytes: recording::DEFAULT_BYTES,

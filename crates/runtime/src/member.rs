@@ -393,6 +393,7 @@ async fn start_network(
     network.network_key.clone_from(&config.network_key);
     network.mdns = config.mdns;
     network.compression = config.compression;
+    network.relay = config.relay;
     network.max_peers = config.max_peers;
     network.incarnation = store.folder.incarnation();
     network.known = memories.known;

@@ -1,8 +1,8 @@
 //! What people see: answers to the control API, put together when they are asked for.
 
-use fednode_core::BlobStore;
+use fednode_core::{BlobStore, Role};
 use fednode_engine::State;
-use fednode_net::PeerInfo;
+use fednode_net::{Absent, PeerInfo};
 
 use crate::answers::Answer;
 use crate::base::Base;
@@ -25,7 +25,9 @@ impl<M: Machine> Driver<M> {
             Request::Peers(answer) => {
                 let net = self.base.net.clone();
                 self.base.start(async move {
-                    let _ = answer.send(net.peers().await.into_iter().map(describe_peer).collect());
+                    let connected = net.peers().await.into_iter().map(describe_peer);
+                    let absent = net.absent().await.into_iter().map(describe_absent);
+                    let _ = answer.send(connected.chain(absent).collect());
                     Answer::Done
                 });
             }
@@ -134,11 +136,31 @@ fn describe_peer(peer: PeerInfo) -> Peer {
     Peer {
         node_id: peer.node,
         role: peer.role,
+        route: peer.route,
+        relay: peer.relay,
+        why: None,
         addresses: peer.addresses.iter().map(ToString::to_string).collect(),
         connected_seconds: peer.since.as_secs_f64(),
         rtt_milliseconds: peer.rtt.map(|rtt| rtt.as_secs_f64() * 1000.0),
         software: peer.software,
         holds: peer.holds,
         score: peer.score,
+    }
+}
+
+fn describe_absent(absent: Absent) -> Peer {
+    Peer {
+        node_id: absent.node,
+        // Who was never heard of is most probably a node: aggregators are few.
+        role: absent.role.unwrap_or(Role::Node),
+        route: absent.route,
+        relay: None,
+        why: Some(absent.why),
+        addresses: Vec::new(),
+        connected_seconds: 0.0,
+        rtt_milliseconds: None,
+        software: String::new(),
+        holds: 0,
+        score: 0.0,
     }
 }

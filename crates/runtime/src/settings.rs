@@ -39,6 +39,8 @@ fednode_core::config! {
         open: bool = false,
         /// Whether to look for members on the local network.
         mdns: bool = false,
+        /// Whether members that nobody can dial are reached through this one. Only of use where everybody can dial it.
+        relay: bool = false,
         /// Most peers to keep (at least 1).
         max_peers: usize = fednode_net::DEFAULT_MAX_PEERS => "N",
         /// How experts and other blobs come here: `zstd` or `off` (as they are). `zstd` packs a blob against the version held
@@ -94,6 +96,7 @@ impl Network {
         member.external = self.external;
         member.peers = self.peers;
         member.mdns = self.mdns;
+        member.relay = self.relay;
         member.max_peers = self.max_peers;
         member.compression = self.compression;
         member.control = self.control;

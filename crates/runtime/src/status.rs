@@ -6,6 +6,7 @@ use fednode_core::work::{Evaluations, Progress};
 use fednode_core::{ExpertId, FederationId, NodeId, PoolOutcome, Role, Round, Slot, Timestamp};
 pub use fednode_engine::book::{Ahead, Bytes, RoundRecord, Traffic, Waited};
 use fednode_engine::{Cause, Phase};
+pub use fednode_net::Route;
 use serde::{Deserialize, Serialize};
 
 use crate::trainer::TrainerCard;
@@ -199,13 +200,22 @@ pub struct ExpertSource {
     pub held_from: Option<Round>,
 }
 
-/// One peer, in the answer of `GET /v1/peers`.
+/// One member, in the answer of `GET /v1/peers`: a peer that is connected, or somebody known who is not.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Peer {
     /// Who.
     pub node_id: NodeId,
     /// What it is.
     pub role: Role,
+    /// How it is reached.
+    #[serde(default)]
+    pub route: Route,
+    /// Through which member, if only through a relay.
+    #[serde(default)]
+    pub relay: Option<NodeId>,
+    /// Why there is no connection, if there is none.
+    #[serde(default)]
+    pub why: Option<String>,
     /// Addresses of its connections.
     pub addresses: Vec<String>,
     /// How long it has been connected.
@@ -218,6 +228,41 @@ pub struct Peer {
     pub holds: usize,
     /// Strikes against it, faded; 0 is a clean record.
     pub score: f64,
+}
+
+impl Peer {
+    /// Says in words how it is reached.
+    pub fn reached(&self) -> String {
+        let why = self.why.as_deref().unwrap_or("no connection");
+        match (self.route, self.relay) {
+            (Route::Tcp, _) => "directly, by tcp".to_owned(),
+            (Route::Quic, _) => "directly, by quic".to_owned(),
+            (Route::Relay, Some(relay)) => format!("relayed by {}", relay.short()),
+            (Route::Relay, None) => "relayed".to_owned(),
+            (Route::Others, _) => format!("through others: {why}"),
+            (Route::None, _) => format!("not at all: {why}"),
+        }
+    }
+}
+
+/// Says in words how many members are reached in which way.
+pub fn ways(members: &[Peer]) -> String {
+    let count = |routes: &[Route]| {
+        let those = members.iter().filter(|peer| routes.contains(&peer.route));
+        those.count()
+    };
+    let ways = [
+        (count(&[Route::Tcp, Route::Quic]), "directly"),
+        (count(&[Route::Relay]), "relayed"),
+        (count(&[Route::Others]), "through others"),
+        (count(&[Route::None]), "not at all"),
+    ];
+    let ways = ways.iter().filter(|(n, _)| *n > 0);
+    let ways: Vec<String> = ways.map(|(n, way)| format!("{n} {way}")).collect();
+    match ways.is_empty() {
+        true => "nobody".to_owned(),
+        false => ways.join(", "),
+    }
 }
 
 /// Contents of `control.json`: where the control API is and how to get in.
@@ -236,4 +281,47 @@ pub struct ControlFile {
 pub struct Problem {
     /// What is wrong.
     pub error: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(route: Route, relay: Option<NodeId>, why: Option<&str>) -> Peer {
+        Peer {
+            node_id: NodeId::from_bytes([1; 32]),
+            role: Role::Node,
+            route,
+            relay,
+            why: why.map(str::to_owned),
+            addresses: Vec::new(),
+            connected_seconds: 0.0,
+            rtt_milliseconds: None,
+            software: String::new(),
+            holds: 0,
+            score: 0.0,
+        }
+    }
+
+    #[test]
+    fn every_way_to_a_member_has_its_words() {
+        let relay = NodeId::from_bytes([2; 32]);
+        let why = Some("no answer in time");
+        let members = [
+            peer(Route::Tcp, None, None),
+            peer(Route::Quic, None, None),
+            peer(Route::Relay, Some(relay), None),
+            peer(Route::Others, None, why),
+            peer(Route::None, None, why),
+        ];
+        let words: Vec<String> = members.iter().map(Peer::reached).collect();
+        assert_eq!(words[0], "directly, by tcp");
+        assert_eq!(words[1], "directly, by quic");
+        assert_eq!(words[2], format!("relayed by {}", relay.short()));
+        assert_eq!(words[3], "through others: no answer in time");
+        assert_eq!(words[4], "not at all: no answer in time");
+        let all = "2 directly, 1 relayed, 1 through others, 1 not at all";
+        assert_eq!(ways(&members), all);
+        assert_eq!(ways(&[]), "nobody");
+    }
 }

@@ -1,6 +1,7 @@
 //! Members that nobody can dial take part like all others; only the model is a toy.
 #![allow(clippy::unwrap_used, missing_docs, unreachable_pub)]
 
+#[allow(dead_code, reason = "these tests use their share")]
 mod common;
 
 use std::path::Path;

@@ -8,6 +8,7 @@ use fednode_core::FederationSpec;
 use fednode_data::DataSource;
 use fednode_learn::probe;
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::status::{Route, ways};
 use serde::Serialize;
 
 use crate::command::start::read_spec;
@@ -44,6 +45,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let mut findings = vec![processor()];
     findings.extend(gpus());
     findings.extend(config.network.listen.iter().map(|address| port(address)));
+    findings.extend(reach(&args.state, &config));
     findings.push(now());
     findings.push(disk(&config));
     // A table is read as the node would read it, by the names of its federation.
@@ -200,6 +202,46 @@ fn socket(address: &str) -> Option<std::net::SocketAddr> {
         .then(|| Some((host.parse::<std::net::IpAddr>().ok()?, port.parse().ok()?).into()))?
 }
 
+/// Tells how this node is reached, or how it reaches each member if it runs.
+fn reach(state: &StateArgs, config: &Config) -> Vec<Finding> {
+    let running = state.client().ok();
+    let Some(members) = running.and_then(|client| client.peers().ok()) else {
+        return vec![prospect(config)];
+    };
+    let mut findings = vec![Finding::new(Verdict::Ok, "reach", ways(&members))];
+    let distant = members
+        .iter()
+        .filter(|peer| !matches!(peer.route, Route::Tcp | Route::Quic));
+    findings.extend(distant.map(|peer| {
+        let verdict = match peer.route {
+            Route::None => Verdict::Warn,
+            _ => Verdict::Ok,
+        };
+        let detail = format!("{} {}", peer.node_id.short(), peer.reached());
+        Finding::new(verdict, "reach", detail)
+    }));
+    findings
+}
+
+/// Tells how a node that does not run will be reached.
+fn prospect(config: &Config) -> Finding {
+    let network = &config.network;
+    let detail = match () {
+        () if network.peers.is_empty() && !network.mdns && network.listen.is_empty() => {
+            let detail = "no listener and no `peers`: nobody can meet this node";
+            return Finding::new(Verdict::Warn, "reach", detail);
+        }
+        () if network.listen.is_empty() => {
+            "no listener: others reach this node through the members that it dials"
+        }
+        () if network.external.is_empty() => {
+            "no `external` address: behind a router, others reach this node through the members that it dials"
+        }
+        () => "others are told the addresses in `external`",
+    };
+    Finding::new(Verdict::Ok, "reach", detail)
+}
+
 fn now() -> Finding {
     let now = SystemTime::now();
     let name = clock::utc_name(now);
@@ -293,6 +335,16 @@ mod tests {
         drop(taken);
         assert_eq!(port(&address).verdict, Verdict::Ok);
         assert_eq!(port("/dns4/example.org/tcp/1").verdict, Verdict::Warn);
+    }
+
+    #[test]
+    fn a_node_that_nobody_can_meet_is_warned() {
+        let mut config = Config::default();
+        assert_eq!(prospect(&config).verdict, Verdict::Ok);
+        config.network.listen.clear();
+        assert_eq!(prospect(&config).verdict, Verdict::Warn);
+        config.network.peers.push("/ip4/192.0.2.7/tcp/4001".into());
+        assert_eq!(prospect(&config).verdict, Verdict::Ok);
     }
 
     #[test]

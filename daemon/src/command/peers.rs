@@ -1,4 +1,4 @@
-//! `fednode peers`: whom a running node is connected to.
+//! `fednode peers`: whom a running node knows, and how it reaches each.
 
 use fednode_core::{Role, names};
 use fednode_runtime::exit::ExitCode;
@@ -36,6 +36,7 @@ impl Report for Answer {
             text("name"),
             text("peer"),
             text("role"),
+            text("reached"),
             number("connected"),
             number("rtt"),
             number("strikes"),
@@ -54,6 +55,7 @@ fn row(peer: &Peer) -> Vec<String> {
         names::of(&peer.node_id).unwrap_or_else(|| "-".into()),
         peer.node_id.to_string(),
         role.to_owned(),
+        peer.reached(),
         duration(peer.connected_seconds),
         peer.rtt_milliseconds
             .map_or("-".into(), |rtt| format!("{rtt:.1} ms")),

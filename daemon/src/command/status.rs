@@ -1,7 +1,7 @@
 //! `fednode status`: what a running node does and what it waits for.
 
 use fednode_runtime::exit::ExitCode;
-use fednode_runtime::status::Status;
+use fednode_runtime::status::{Status, ways};
 use serde::Serialize;
 
 use fednode_cli::failure::OrFail;
@@ -22,16 +22,25 @@ pub(crate) struct Args {
 
 /// Asks the node and prints its answer.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
-    let status = args.state.client()?.status().or_fail(ExitCode::State)?;
-    output::print(&Answer(status), form)
+    let client = args.state.client()?;
+    let status = client.status().or_fail(ExitCode::State)?;
+    let members = client.peers().or_fail(ExitCode::State)?;
+    let ways = ways(&members);
+    output::print(&Answer { status, ways }, form)
 }
 
 #[derive(Debug, Serialize)]
-struct Answer(Status);
+struct Answer {
+    #[serde(flatten)]
+    status: Status,
+    /// How many members are reached in which way, in words; `fednode peers --json` has them one by one.
+    #[serde(skip)]
+    ways: String,
+}
 
 impl Report for Answer {
     fn human(&self) -> String {
-        let status = &self.0;
+        let status = &self.status;
         let mut lines = vec![
             format!("node        {}", status.node_id),
             format!(
@@ -63,7 +72,7 @@ impl Report for Answer {
         let traffic = &status.traffic;
         lines.push(format!(
             "peers       {}; sent {}, received {}",
-            status.peers,
+            self.ways,
             bytes(traffic.sent.wire),
             bytes(traffic.received.wire)
         ));

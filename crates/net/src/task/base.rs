@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 
 use super::clocks::Clocks;
 use super::peers::{Peer, Peers};
-use crate::addresses::bare;
+use crate::addresses::{bare, is_circuit};
 use crate::behaviour::Behaviour;
 use crate::config::Config;
 use crate::event::{Event, Outbox};
@@ -72,6 +72,11 @@ impl Base {
             let crowd = &mut self.swarm.behaviour_mut().crowd;
             crowd.know(peer_id(node), &address);
         }
+    }
+
+    /// Tells whether this node listens by itself, and not only through a relay.
+    pub(super) fn listens(&self) -> bool {
+        self.swarm.listeners().any(|address| !is_circuit(address))
     }
 
     /// Closes all connections to a peer.
@@ -133,6 +138,10 @@ impl Base {
         listeners.push(address.clone());
         // Unlocked before the event: whoever receives it reads the list.
         drop(listeners);
+        // A relay must name an address when it gives a place.
+        if self.config.relay {
+            self.swarm.add_external_address(address.clone());
+        }
         self.tell(Event::Listening(address));
     }
 

@@ -9,22 +9,26 @@
 //!
 //! An address is only a hint of where a node is: the handshake proves who answers there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
-use fednode_core::{NodeId, Timestamp};
-use libp2p::swarm::dial_opts::DialOpts;
+use fednode_core::{NodeId, Role, Timestamp};
+use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{ConnectionId, DialError};
 use libp2p::{Multiaddr, mdns};
 
 use super::base::Base;
 use super::dial_error::{Consequence, explain};
 use super::finding::Finding;
-use crate::addresses::{AddressBook, Reach, bare, node_of};
+use crate::addresses::{AddressBook, Reach, bare, is_circuit, is_loopback, node_of};
 use crate::dialer::{Dialer, Failure, Target};
 use crate::event::Event;
+use crate::handle::{Absent, Route};
 use crate::identity::{node_id, peer_id};
 use crate::wire::SignedRecord;
+
+/// Relayed connections that this node opens at a time: fewer than a relay gives to one member.
+const MAX_RELAYED: usize = 12;
 
 /// The targets of dials, and the attempts under way.
 #[derive(Debug, Default)]
@@ -69,6 +73,42 @@ impl Dialing {
         }
     }
 
+    /// Describes the members that are known and not connected, given those that others tell of.
+    pub(super) fn absent(&self, base: &Base, heard: &BTreeMap<NodeId, Role>) -> Vec<Absent> {
+        let known = self.dialer.nodes().chain(self.addresses.nodes());
+        let known: BTreeSet<NodeId> = known.chain(heard.keys().copied()).collect();
+        let absent = known
+            .into_iter()
+            .filter(|node| *node != base.own && !base.peers.is_welcome(node));
+        let describe = |node| {
+            let role = heard.get(&node).copied();
+            Absent {
+                node,
+                role,
+                route: role.map_or(Route::None, |_| Route::Others),
+                why: self.why_not(base, &node),
+            }
+        };
+        absent.map(describe).collect()
+    }
+
+    /// Says why there is no connection with a node.
+    fn why_not(&self, base: &Base, node: &NodeId) -> String {
+        let addresses = self.addresses.addresses(node);
+        let is_configured = !self.dialer.addresses_of(node).is_empty();
+        match self.dialer.last_failure(node) {
+            _ if base.standing.is_banned(node) => "it is banned".to_owned(),
+            Some(reason) => reason.to_owned(),
+            None if addresses.is_empty() && !is_configured => {
+                "it has no address that others can dial".to_owned()
+            }
+            None if base.peers.len() >= base.config.max_peers => {
+                "this node has as many peers as `max_peers` allows".to_owned()
+            }
+            None => "its addresses are being tried".to_owned(),
+        }
+    }
+
     /// Dials the targets that are due.
     pub(super) fn dial_due(&mut self, base: &mut Base, now: Instant) {
         // Attempts count as peers: otherwise all that are under way could succeed and overshoot the limit.
@@ -77,8 +117,17 @@ impl Dialing {
         let targets = self
             .dialer
             .begin(now, room, |node| base.peers.contains(node));
+        let mut relayed = base.peers.n_relayed();
         for target in targets {
-            let options = self.options(&target);
+            if self.is_relayed_only(&target) {
+                // A relay refuses more, and asking it again and again would be all that many members do.
+                if relayed >= MAX_RELAYED {
+                    self.dialer.postpone(&target, now);
+                    continue;
+                }
+                relayed += 1;
+            }
+            let options = self.options(base, &target);
             let connection = options.connection_id();
             match base.swarm.dial(options) {
                 Ok(()) => _ = self.dials.insert(connection, target),
@@ -87,17 +136,50 @@ impl Dialing {
         }
     }
 
-    fn options(&self, target: &Target) -> DialOpts {
+    /// Dials peers directly that are connected through a relay alone.
+    ///
+    /// Dialing at the same moment finds many direct ways, and not that to a peer which anybody can dial: there both may end
+    /// up in the same role.
+    pub(super) fn dial_relayed(&mut self, base: &mut Base, now: Instant) {
+        for node in base.peers.take_upgrades(now) {
+            let mut addresses = self.addresses.addresses(&node);
+            addresses.retain(|address| !is_circuit(address));
+            let options = DialOpts::peer_id(peer_id(&node))
+                .condition(PeerCondition::Always)
+                .addresses(addresses)
+                .allocate_new_port()
+                .build();
+            // It has no target: a failure changes nothing.
+            if let Err(error) = base.swarm.dial(options) {
+                tracing::trace!(%node, %error, "no direct way");
+            }
+        }
+    }
+
+    /// Tells whether a target is known to be reached through relays alone.
+    fn is_relayed_only(&self, target: &Target) -> bool {
+        let Target::Node(node) = target else {
+            return false;
+        };
+        let addresses = self.addresses.addresses(node);
+        !addresses.is_empty() && addresses.iter().all(is_circuit)
+    }
+
+    fn options(&self, base: &Base, target: &Target) -> DialOpts {
         match target {
-            Target::Address(address) => match node_of(address) {
-                Some(node) => to_node(&node, vec![address.clone()]),
-                // From a fresh port, see `to_node`.
-                None => DialOpts::unknown_peer_id()
-                    .address(address.clone())
-                    .allocate_new_port()
-                    .build(),
-            },
-            Target::Node(node) => to_node(node, self.addresses.addresses(node)),
+            Target::Address(address) => {
+                // From the own listening port: what a relay then sees is where a router lets packets in. If that fails, the
+                // port may still be busy with the end of the last connection.
+                let is_first = self.dialer.failures(target) == 0;
+                let reuses = is_first && base.listens() && !is_loopback(address);
+                let port = if reuses { Port::Listening } else { Port::Fresh };
+                match node_of(address) {
+                    Some(node) => to_node(&node, vec![address.clone()], port),
+                    None => to_anybody(address.clone(), port),
+                }
+            }
+            // All at once, those through a relay too: a direct way that is slower replaces them later.
+            Target::Node(node) => to_node(node, self.addresses.addresses(node), Port::Fresh),
         }
     }
 
@@ -130,6 +212,7 @@ impl Dialing {
     /// Counts a failed attempt, and reports it when the dialer says so.
     fn failed(&mut self, base: &mut Base, target: &Target, failure: Failure, reason: String) {
         let now = Instant::now();
+        self.dialer.note_reason(target, &reason);
         let attempts = self.dialer.failed(target, failure, now, &mut base.rng);
         // Learned nodes fail silently; a configured address is something that a person can correct.
         if let (Some(attempts), Target::Address(address)) = (attempts, target) {
@@ -219,13 +302,28 @@ impl Dialing {
     }
 }
 
-/// Dials a node at these addresses, from a fresh port.
+/// The local port of a dial.
 ///
 /// A reused port may still be busy with the end of the last connection. And two nodes that dial each other from their
 /// listening ports can end up with one connection that both opened.
-fn to_node(node: &NodeId, addresses: Vec<Multiaddr>) -> DialOpts {
-    DialOpts::peer_id(peer_id(node))
-        .addresses(addresses)
-        .allocate_new_port()
-        .build()
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Port {
+    Fresh,
+    Listening,
+}
+
+fn to_node(node: &NodeId, addresses: Vec<Multiaddr>, port: Port) -> DialOpts {
+    let options = DialOpts::peer_id(peer_id(node)).addresses(addresses);
+    match port {
+        Port::Fresh => options.allocate_new_port().build(),
+        Port::Listening => options.build(),
+    }
+}
+
+fn to_anybody(address: Multiaddr, port: Port) -> DialOpts {
+    let options = DialOpts::unknown_peer_id().address(address);
+    match port {
+        Port::Fresh => options.allocate_new_port().build(),
+        Port::Listening => options.build(),
+    }
 }

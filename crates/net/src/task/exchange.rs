@@ -15,13 +15,15 @@ use super::base::Base;
 use super::dialing::Dialing;
 use super::finding::Finding;
 use super::peers::Peer;
-use crate::addresses::{Reach, bare, is_loopback, is_tellable, own_records};
+use crate::addresses::{Reach, bare, is_circuit, is_loopback, is_tellable, own_records};
 use crate::bounded::Bounded;
 use crate::identity::{node_id, peer_id};
 use crate::wire::{PeersReply, PeersRequest, SignedRecord};
 
 /// How often a node exchanges addresses with one random peer.
 const EXCHANGE_EVERY: Duration = Duration::from_secs(30);
+/// How soon after news: time for a newcomer to get a place at a relay.
+const SOON: Duration = Duration::from_secs(2);
 /// What an exchange costs the budget of the requesting peer.
 const EXCHANGE_COST: f64 = 65_536.0;
 /// Addresses remembered at which peers claim to see this node.
@@ -55,6 +57,11 @@ impl Exchange {
         if let Some(node) = welcome.choose(&mut base.rng) {
             self.ask(base, node);
         }
+    }
+
+    /// Asks soon: somebody is here whose addresses may be known by now.
+    pub(super) fn hasten(&mut self, now: Instant) {
+        self.next = self.next.min(now + SOON);
     }
 
     /// Asks a peer for addresses and tells it this node's own.
@@ -127,7 +134,16 @@ impl Exchange {
             .config
             .external
             .iter()
-            .chain(base.swarm.listeners())
+            .chain(
+                base.swarm
+                    .listeners()
+                    .filter(|address| !is_circuit(address)),
+            )
+            .chain(
+                base.swarm
+                    .external_addresses()
+                    .filter(|address| is_circuit(address)),
+            )
             .chain(self.most_observed());
         let mut addresses: Vec<Multiaddr> = Vec::new();
         for address in all.map(bare) {
@@ -157,7 +173,7 @@ impl Exchange {
     pub(super) fn on_observed(&mut self, base: &Base, address: Multiaddr) {
         // An observed address is of no use if this node does not listen. It may also be no address at all: a peer can claim
         // to have seen anything.
-        if base.swarm.listeners().next().is_none() || !is_tellable(&address) {
+        if !base.listens() || is_circuit(&address) || !is_tellable(&address) {
             return;
         }
         if let Some(times) = self.observed.get_mut(&address) {

@@ -17,6 +17,8 @@ pub(super) enum Finding {
     Arrival(NodeId),
     /// The peer answered this node's hello, and the answer is good.
     Answer(NodeId),
+    /// A member is here that is not connected.
+    Newcomer,
     /// The peer's adverts no longer come by gossip, although it is connected.
     Silence(NodeId),
 }

@@ -14,14 +14,15 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use fednode_core::{NodeId, Role, Timestamp};
+use libp2p::multiaddr::Protocol;
 use libp2p::swarm::ConnectionId;
 use libp2p::{Multiaddr, ping};
 
 use super::syncing::SyncState;
-use crate::addresses::Reach;
+use crate::addresses::{Reach, is_circuit, relay_of};
 use crate::bucket::Bucket;
 use crate::dialer::Target;
-use crate::handle::{Direction, PeerInfo};
+use crate::handle::{Direction, PeerInfo, Route};
 
 /// A connection without a hello is closed after this time.
 const HELLO_PATIENCE: Duration = Duration::from_secs(10);
@@ -31,6 +32,9 @@ const MAX_PING_FAILURES: u32 = 3;
 const REPLY_BURST: f64 = (8 << 20) as f64;
 const REPLY_RATE: f64 = (1 << 20) as f64;
 
+/// When a peer that is connected through a relay is dialed directly first: its address is known by then. Later times are
+/// each three times as late.
+const FIRST_UPGRADE: Duration = Duration::from_secs(4);
 /// Messages of presence that a peer may pass on at once, and per second: those of a large federation that begins.
 const PRESENCE_BURST: f64 = 1024.0;
 const PRESENCE_RATE: f64 = 32.0;
@@ -54,6 +58,10 @@ pub(super) struct Peer {
     pub(super) up_since: Timestamp,
     rtt: Option<Duration>,
     pub(super) sync: SyncState,
+    /// Whether it offers to relay.
+    pub(super) relays: bool,
+    /// How long after the first connection it is dialed directly, if it is connected through a relay.
+    upgrade_after: Duration,
     /// Limits the replies of all protocols together, so that a peer gains nothing by spreading its requests.
     pub(super) budget: Bucket,
     /// Limits the messages of presence, each of which costs a signature.
@@ -70,6 +78,7 @@ pub(super) struct Connection {
     pub(super) direction: Direction,
     /// What was dialed, if this node's dialer opened the connection.
     pub(super) target: Option<Target>,
+    pub(super) since: Instant,
     ping_failures: u32,
 }
 
@@ -112,6 +121,26 @@ impl Peers {
 
     pub(super) fn get_mut(&mut self, node: &NodeId) -> Option<&mut Peer> {
         self.peers.get_mut(node)
+    }
+
+    /// Counts the peers that are connected through relays alone.
+    pub(super) fn n_relayed(&self) -> usize {
+        let is_relayed = |peer: &&Peer| peer.route().0 == Route::Relay;
+        self.peers.values().filter(is_relayed).count()
+    }
+
+    /// Returns the peers that are connected through relays alone and are to be dialed directly now.
+    pub(super) fn take_upgrades(&mut self, now: Instant) -> Vec<NodeId> {
+        let is_due = |peer: &Peer| {
+            let is_relayed = peer.is_welcome() && peer.route().0 == Route::Relay;
+            is_relayed && peer.since + peer.upgrade_after <= now
+        };
+        let due = self.peers.iter_mut().filter(|(_, peer)| is_due(peer));
+        due.map(|(node, peer)| {
+            peer.upgrade_after *= 3;
+            *node
+        })
+        .collect()
     }
 
     /// Returns the peers whose hello was accepted.
@@ -175,6 +204,8 @@ impl Peer {
             up_since: Timestamp(0),
             rtt: None,
             sync: SyncState::default(),
+            relays: false,
+            upgrade_after: FIRST_UPGRADE,
             budget: Bucket::new(REPLY_BURST, REPLY_RATE, now),
             presence: Bucket::new(PRESENCE_BURST, PRESENCE_RATE, now),
             deadline: Some(now + HELLO_PATIENCE),
@@ -198,6 +229,19 @@ impl Peer {
         self.connections
             .iter()
             .any(|connection| connection.direction == Direction::Outbound)
+    }
+
+    /// Tells how the peer is reached, and through which relay if there is no direct connection.
+    fn route(&self) -> (Route, Option<NodeId>) {
+        let mut addresses = self.connections.iter().map(|it| &it.address);
+        let direct = addresses.clone().find(|address| !is_circuit(address));
+        match direct {
+            Some(address) if address.iter().any(|part| part == Protocol::QuicV1) => {
+                (Route::Quic, None)
+            }
+            Some(_) => (Route::Tcp, None),
+            None => (Route::Relay, addresses.find_map(relay_of)),
+        }
     }
 
     /// Notes the result of a ping. Tells whether the connection counts as dead now.
@@ -226,9 +270,12 @@ impl Peer {
             return None;
         };
         let oldest = self.connections.first();
+        let (route, relay) = self.route();
         Some(PeerInfo {
             node,
             role: *role,
+            route,
+            relay,
             addresses: self
                 .connections
                 .iter()
@@ -256,6 +303,7 @@ impl Connection {
             address,
             direction,
             target,
+            since: Instant::now(),
             ping_failures: 0,
         }
     }

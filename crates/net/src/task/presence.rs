@@ -10,7 +10,7 @@
 
 use std::time::{Duration, Instant};
 
-use fednode_core::{Absence, NodeId, Timestamp};
+use fednode_core::{Absence, NodeId, Role, Timestamp};
 use libp2p::gossipsub::{self, Event as GossipEvent, IdentTopic, MessageAcceptance};
 use rand::Rng;
 
@@ -59,6 +59,11 @@ impl Presence {
             next: now,
             issued_at: Timestamp::default(),
         }
+    }
+
+    /// Visits the members that are here as far as others have passed on.
+    pub(super) fn heard(&self) -> impl Iterator<Item = (NodeId, Role)> + '_ {
+        self.company.here()
     }
 
     /// Says that this member is here when that is due, and tells who is here no more.
@@ -129,7 +134,7 @@ impl Presence {
             } if message.topic == self.topic.hash() => {
                 let outcome = self.judge(base, &propagation_source, &message);
                 let (acceptance, finding) = match outcome {
-                    Ok(()) => (MessageAcceptance::Accept, None),
+                    Ok(finding) => (MessageAcceptance::Accept, finding),
                     Err(error) if error.is_innocent() => (MessageAcceptance::Ignore, None),
                     Err(error) => {
                         let fault = |node| Finding::Fault(node, format!("passed on {error}"));
@@ -149,7 +154,7 @@ impl Presence {
         base: &mut Base,
         source: &libp2p::PeerId,
         message: &gossipsub::Message,
-    ) -> Result<(), PresenceError> {
+    ) -> Result<Option<Finding>, PresenceError> {
         let now = Instant::now();
         let peer = node_id(source).and_then(|node| base.peers.welcome_mut(&node));
         let peer = peer.ok_or(PresenceError::Unwanted)?;
@@ -174,11 +179,12 @@ impl Presence {
                 tracing::debug!(%node, ?role, "heard of through others");
                 base.tell(Event::Heard { node, role });
                 self.hasten(base);
+                return Ok(Some(Finding::Newcomer));
             }
             Change::Went(node) => tell_gone(base, node),
             Change::None => {}
         }
-        Ok(())
+        Ok(None)
     }
 
     /// A connection counts from now on, and what others say of its peer no more.

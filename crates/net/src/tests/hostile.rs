@@ -11,9 +11,10 @@ use fednode_core::{
     PROTOCOL_VERSION, Partial, Role, Round, SegmentList, Sequence, SignedAdvert,
 };
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
-use libp2p::StreamProtocol;
+use libp2p::multiaddr::Protocol;
 use libp2p::request_response::{self, Message};
 use libp2p::swarm::{self, Swarm, SwarmEvent};
+use libp2p::{StreamProtocol, relay};
 use prometheus_client::registry::Registry;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -21,6 +22,7 @@ use tokio::time::timeout;
 use crate::behaviour::{self, Behaviour, BehaviourEvent, Topics};
 use crate::bounded::Bounded;
 use crate::codec;
+use crate::roster::Roster;
 use crate::traffic::Traffic;
 use crate::wire::{
     Answer, BLOB_PROTOCOL, BlobAnswer, BlobAsk, MAX_BLOB_HEADER, SYNC_PROTOCOL, SyncReply, Want,
@@ -120,22 +122,25 @@ struct Hostile {
     _driver: JoinHandle<()>,
 }
 
-/// Starts a hostile peer that dials the victim and follows the script.
-fn attack(victim: &Network, identity: &Identity, script: Script) -> Hostile {
+/// Makes a swarm that speaks all protocols and does nothing by itself.
+fn bare_swarm(identity: &Identity) -> Swarm<Behaviour> {
     let config = config();
     let topics = Topics::of(config.federation);
     let mut registry = Registry::default();
     let gossip = behaviour::gossip(&topics, BroadcastSet::of(&config.spec), &mut registry).unwrap();
-    let transport = transport::build(identity, None, &mut registry).unwrap();
-    let behaviour =
-        Behaviour::new(&config, identity, gossip, &Arc::new(Traffic::default())).unwrap();
     let own = crate::identity::peer_id(&identity.node_id());
-    let mut swarm = Swarm::new(
-        transport,
-        behaviour,
-        own,
-        swarm::Config::with_tokio_executor(),
-    );
+    let (relay, relay_client) = relay::client::new(own);
+    let transport = transport::build(identity, None, relay, &mut registry).unwrap();
+    let (traffic, roster) = (Arc::new(Traffic::default()), Arc::new(Roster::new()));
+    let behaviour = Behaviour::new(&config, identity, gossip, relay_client, &traffic, &roster);
+    let config = swarm::Config::with_tokio_executor();
+    Swarm::new(transport, behaviour.unwrap(), own, config)
+}
+
+/// Starts a hostile peer that dials the victim and follows the script.
+fn attack(victim: &Network, identity: &Identity, script: Script) -> Hostile {
+    let topics = Topics::of(config().federation);
+    let mut swarm = bare_swarm(identity);
     swarm.dial(victim.handle.listeners().remove(0)).unwrap();
     let control = swarm.behaviour().streams.new_control();
     let driver = tokio::spawn(async move {
@@ -506,4 +511,32 @@ async fn wrongly_packed_blob_is_struck_and_fetched_elsewhere() {
             "{fetched:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn who_said_no_hello_gets_no_place_at_a_relay() {
+    let mut config = config();
+    config.relay = true;
+    let blobs: Arc<Small> = Arc::default();
+    let victim = start(config, Identity::generate(), blobs).await.unwrap();
+    let mut swarm = bare_swarm(&Identity::generate());
+    let address = victim.handle.listeners().remove(0);
+    let place = address.with(Protocol::P2pCircuit);
+    let place = swarm.listen_on(place).unwrap();
+    let refused = async {
+        loop {
+            match swarm.select_next_some().await {
+                SwarmEvent::NewListenAddr { .. } => panic!("a stranger got a place"),
+                SwarmEvent::ListenerClosed {
+                    listener_id,
+                    reason,
+                    ..
+                } if listener_id == place => return reason,
+                _ => {}
+            }
+        }
+    };
+    // Sooner than the connection is closed because there was no hello.
+    let reason = timeout(Duration::from_secs(5), refused).await;
+    assert!(reason.expect("it is refused at once").is_err());
 }

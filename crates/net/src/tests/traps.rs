@@ -10,6 +10,7 @@ use std::time::Duration;
 use fednode_core::{BroadcastSet, FederationId, FederationSpec, MAX_ADVERT_BYTES, SignedAdvert};
 use futures::StreamExt;
 use libp2p::gossipsub::{Event, IdentTopic};
+use libp2p::relay;
 use libp2p::swarm::{self, Swarm, SwarmEvent};
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
@@ -34,7 +35,8 @@ fn swarm(topics: &Topics) -> Swarm<Gossip> {
         &mut registry,
     )
     .unwrap();
-    let transport = transport::build(&identity, None, &mut registry).unwrap();
+    let (relay, _) = relay::client::new(peer_id(&identity.node_id()));
+    let transport = transport::build(&identity, None, relay, &mut registry).unwrap();
     Swarm::new(
         transport,
         gossip,
