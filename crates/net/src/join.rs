@@ -17,8 +17,8 @@ use fednode_core::membership::SignedStatement;
 use futures::{AsyncWriteExt, StreamExt};
 use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::DialOpts;
-use libp2p::swarm::{self, Swarm, SwarmEvent};
-use libp2p::{Multiaddr, PeerId, Stream, StreamProtocol};
+use libp2p::swarm::{self, NetworkBehaviour, Swarm, SwarmEvent};
+use libp2p::{Multiaddr, PeerId, Stream, StreamProtocol, relay};
 use prometheus_client::registry::Registry;
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -230,23 +230,33 @@ pub async fn join(ticket: &Ticket, identity: &Identity) -> Result<Admitted, Join
     Err(JoinError::Unreachable(failures.join("; ")))
 }
 
+/// What a joiner's connection carries: one stream, perhaps through a relay.
+#[derive(NetworkBehaviour)]
+struct Joining {
+    streams: libp2p_stream::Behaviour,
+    relay: relay::client::Behaviour,
+}
+
 /// Makes a swarm that can do nothing but join.
 fn joiner(
     ticket: &Ticket,
     identity: &Identity,
-) -> Result<(Swarm<libp2p_stream::Behaviour>, libp2p_stream::Control), JoinError> {
+) -> Result<(Swarm<Joining>, libp2p_stream::Control), JoinError> {
     let failed = |error: std::io::Error| JoinError::Failed(error.to_string());
     let key = ticket.network_key.as_ref();
-    let transport = transport::build(identity, key, &mut Registry::default()).map_err(failed)?;
-    let behaviour = libp2p_stream::Behaviour::new();
-    let control = behaviour.new_control();
+    let own = peer_id(&identity.node_id());
+    let (through, relay) = relay::client::new(own);
+    let transport = transport::build(identity, key, through, &mut Registry::default());
+    let streams = libp2p_stream::Behaviour::new();
+    let control = streams.new_control();
     let config = swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE_TIMEOUT);
-    let swarm = Swarm::new(transport, behaviour, peer_id(&identity.node_id()), config);
+    let behaviour = Joining { streams, relay };
+    let swarm = Swarm::new(transport.map_err(failed)?, behaviour, own, config);
     Ok((swarm, control))
 }
 
 async fn connect(
-    swarm: &mut Swarm<libp2p_stream::Behaviour>,
+    swarm: &mut Swarm<Joining>,
     address: &Multiaddr,
     has_network_key: bool,
 ) -> Result<(), String> {
@@ -291,7 +301,8 @@ async fn ask_at(
 
 /// Returns the node that an address ends with.
 fn last_node(address: &Multiaddr) -> Option<NodeId> {
-    let peer: Option<PeerId> = address.iter().find_map(|part| match part {
+    let parts = address.iter();
+    let peer: Option<PeerId> = parts.last().and_then(|part| match part {
         Protocol::P2p(peer) => Some(peer),
         _ => None,
     });

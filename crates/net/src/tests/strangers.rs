@@ -9,12 +9,14 @@ use fednode_core::{
     Role,
 };
 use futures::StreamExt;
+use libp2p::relay;
 use libp2p::request_response::{Event as RpcEvent, Message};
 use libp2p::swarm::{self, Swarm, SwarmEvent};
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 
 use crate::behaviour::{self, Behaviour, BehaviourEvent, Topics};
+use crate::roster::Roster;
 use crate::tests::hostile::Small;
 use crate::traffic::Traffic;
 use crate::{Config, Identity, MemberBook, Network, start, transport};
@@ -57,11 +59,13 @@ async fn intrude(
     let topics = Topics::of(config.federation);
     let mut registry = Registry::default();
     let gossip = behaviour::gossip(&topics, BroadcastSet::of(spec), &mut registry).unwrap();
-    let transport = transport::build(&eve, None, &mut registry).unwrap();
-    let behaviour = Behaviour::new(&config, &eve, gossip, &Arc::new(Traffic::default())).unwrap();
     let own = crate::identity::peer_id(&eve.node_id());
+    let (relay, relay_client) = relay::client::new(own);
+    let transport = transport::build(&eve, None, relay, &mut registry).unwrap();
+    let (traffic, roster) = (Arc::new(Traffic::default()), Arc::new(Roster::new()));
+    let behaviour = Behaviour::new(&config, &eve, gossip, relay_client, &traffic, &roster);
     let config = swarm::Config::with_tokio_executor();
-    let mut swarm = Swarm::new(transport, behaviour, own, config);
+    let mut swarm = Swarm::new(transport, behaviour.unwrap(), own, config);
     swarm.dial(victim.handle.listeners().remove(0)).unwrap();
     let mut answers = (None, None);
     let both = async {
