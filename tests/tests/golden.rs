@@ -25,7 +25,7 @@ const CASES: &[(&str, &str)] = &[
     ("fedmoe-da", "--algorithm fedmoe-da --set profile=paper"),
     (
         "fedmoe-da-f16",
-        "--algorithm fedmoe-da --set profile=personal --set transfer.precision=f16",
+        "--algorithm fedmoe-da --set profile=personal --set max_distance=0 --set transfer.precision=f16",
     ),
     (
         "fedmoe-da-ahead",

@@ -5,6 +5,8 @@ use burn::tensor::{Device, Tensor};
 use fednode_core::spec::StatisticsFeatures;
 use fednode_core::{ConfigError, FederationSpec};
 
+use fednode_mix::rule::{self, Takes};
+
 use crate::agreement::Agreement;
 use crate::algorithm::{self, Algorithm, Stage};
 use crate::class_statistics::Features;
@@ -119,9 +121,14 @@ pub(crate) fn statistics_features(
                        (`fine_tuning_epochs`, or `personal_epochs` and `gate_epochs`)",
         );
     }
-    match spec.exchange.averaging {
-        // Whatever rule parts have: sums have their own.
-        Some(_) => Ok((source, features.dims()[1])),
+    let rule = spec.exchange.averaging.as_ref();
+    let row = rule.and_then(|averaging| rule::find(averaging.rule.name()));
+    match row.map(|row| row.takes) {
+        // Whichever rule training has: sums have their own.
+        Some(Takes::AnyParts) => Ok((source, features.dims()[1])),
+        Some(Takes::PartsOfItsAlgorithm) => {
+            refuse("its parts are combined by a rule of its own, which sums are no parts for")
+        }
         None => refuse("nothing of it is averaged, and sums are added up as means are"),
     }
 }

@@ -383,7 +383,8 @@ impl Learner {
             mixed.push((*slot, self.replaced(*slot, expert.borrow())?));
         }
         // Statistics are no parts of the model; a pool stays as it is beside them.
-        let changes_model = !(changes.is_empty() && mixed.is_empty()) && !adopts_statistics;
+        let is_empty = changes.is_empty() && mixed.is_empty();
+        let changes_model = !is_empty && !adopts_statistics;
         self.parts.load(changes);
         self.take_experts(mixed);
         if adopts_shared {

@@ -43,9 +43,8 @@ impl ScreenFault {
 /// norms are those of the tensors in which the own one is not zero. Without any such tensor every finite candidate
 /// passes.
 ///
-/// Each tensor has a bound of its own besides, so that the whole allowance is in no single one. That of a small tensor is
-/// taken as the share that it would have if all were alike; that of one which is zero here is the ratio once more times the
-/// norm of all.
+/// Each tensor has a bound of its own besides, so that the whole allowance is in no single one. A small tensor
+/// is judged as if all were alike. One that is zero here may have the ratio once more, times the norm of all.
 ///
 /// # Errors
 /// Names the first fault: layout, then finiteness, then norm.

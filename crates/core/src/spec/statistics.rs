@@ -39,9 +39,8 @@ crate::config! {
         /// How it is mixed with the own head: by one `weight` for all samples, or `sample` by sample, as certain as each of
         /// the two is. The latter needs 30 validation samples or more that speak for it.
         gate: StatisticsGate = StatisticsGate::Weight,
-        /// From which distance between a node's class means and those of the others its sums are left out, in units of what
-        /// chance makes (0 or at least 1; 0 leaves out only sums that no samples have). Raise it where nodes' samples truly
-        /// differ.
+        /// How many times what chance makes a node's class means may be from those of the others (0 or at least 1). Beyond,
+        /// its sums are left out; 0 leaves out only sums that no samples have. Raise it where nodes' samples truly differ.
         max_distance: f64 = 3.0,
     }
 }

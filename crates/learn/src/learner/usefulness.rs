@@ -1,7 +1,7 @@
 //! Whether what is served is worth serving, and what it lacks.
 //!
-//! The least that a model must do is to beat a constant: the answer that is commonest in the samples it is judged by, with the
-//! shares that the classes have in the node's training samples. Where nearly all samples are of one class nothing can beat
+//! The least that a model must do is to beat a constant. That is the answer which is commonest in the samples that it is judged by,
+//! with the shares that classes have in the node's training samples. Where nearly all samples are of one class nothing can beat
 //! that, and nothing is said.
 
 use super::{Learner, count};
