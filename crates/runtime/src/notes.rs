@@ -220,7 +220,7 @@ impl WaitLog {
         self.next = (since * 2).min(since + LONGEST_INTERVAL);
         let parts: Vec<String> = waits.iter().map(|wait| wait.subject(NAMED)).collect();
         let outlook = waits.iter().find_map(WaitingFor::outlook);
-        let outlook = outlook.map(|text| format!(". {text}"));
+        let outlook = outlook.map(|text| format!("; {text}"));
         Some(format!(
             "waiting since {} s for {}{}",
             since.as_secs(),
