@@ -181,6 +181,8 @@ fn an_open_port_needs_a_word() {
             "--data", "digits", "--shard", "1/5", "--state", "s", "--spec",
         ])
         .arg(folder.path().join("federation.toml"))
+        // Otherwise than `init --open` wrote into node.toml.
+        .args(["--set", "network.open=false"])
         .current_dir(folder.path());
     assert_fails(&run(start), 3, &["would let in anybody", "--open"]);
 }

@@ -69,6 +69,7 @@ async fn a_refused_start_changes_no_file() {
     assert_eq!(error.exit_code(), ExitCode::State);
     let taken = MemberConfig {
         listen: vec!["/ip4/192.0.2.1/tcp/1".into()],
+        open: true,
         ..with_fact(&spec, &state, "second")
     };
     let partition = Toy::new(1, QUICK).0;
