@@ -85,8 +85,8 @@ pub struct Hello {
 pub enum HelloReply {
     /// "And I am this."
     Hello(Box<Hello>),
-    /// "You are no member, for this reason."
-    Unwelcome(Absence),
+    /// "You are no member, for this reason." A revocation is shown, because nobody else's word for it counts.
+    Unwelcome(Absence, Option<SignedStatement>),
 }
 
 /// Tells why two nodes do not talk to each other.

@@ -173,7 +173,8 @@ pub struct Members {
 #[derive(Debug, Clone)]
 struct Standing {
     admitted: Option<(u64, Certificate)>,
-    revoked_at: Option<Timestamp>,
+    /// When, and by which statement.
+    revoked: Option<(Timestamp, u64)>,
 }
 
 impl Members {
@@ -225,10 +226,9 @@ impl Members {
                 }
             }
             Ruling::Revoke(node) => {
-                let revoked_at = &mut self.standing(node).revoked_at;
-                let first =
-                    revoked_at.map_or(statement.issued_at, |at| at.min(statement.issued_at));
-                *revoked_at = Some(first);
+                let said = (statement.issued_at, serial);
+                let revoked = &mut self.standing(node).revoked;
+                *revoked = Some(revoked.map_or(said, |before| before.min(said)));
             }
         }
         Ok(true)
@@ -237,7 +237,7 @@ impl Members {
     fn standing(&mut self, node: NodeId) -> &mut Standing {
         self.standings.entry(node).or_insert(Standing {
             admitted: None,
-            revoked_at: None,
+            revoked: None,
         })
     }
 
@@ -247,7 +247,7 @@ impl Members {
     /// Tells why it is no member.
     pub fn role(&self, node: &NodeId, now: Timestamp) -> Result<Role, Absence> {
         let standing = self.standings.get(node).ok_or(Absence::Unknown)?;
-        if standing.revoked_at.is_some() {
+        if standing.revoked.is_some() {
             return Err(Absence::Revoked);
         }
         let (_, certificate) = standing.admitted.as_ref().ok_or(Absence::Unknown)?;
@@ -269,8 +269,8 @@ impl Members {
             .as_ref()
             .is_some_and(|(_, certificate)| issued_at <= certificate.not_after);
         // Clocks differ, and an honest word of just before must not be lost.
-        let before = |revoked_at: Timestamp| issued_at <= revoked_at + CLOCK_SKEW;
-        was_admitted && standing.revoked_at.is_none_or(before)
+        let before = |(revoked_at, _): (Timestamp, u64)| issued_at <= revoked_at + CLOCK_SKEW;
+        was_admitted && standing.revoked.is_none_or(before)
     }
 
     /// Returns a node's newest certificate, also if it does not count any more.
@@ -285,6 +285,12 @@ impl Members {
         self.statements.get(serial).map(|(_, signed)| signed)
     }
 
+    /// Returns the signed statement that revokes a node.
+    pub fn revocation_of(&self, node: &NodeId) -> Option<&SignedStatement> {
+        let (_, serial) = self.standings.get(node)?.revoked?;
+        self.statements.get(&serial).map(|(_, signed)| signed)
+    }
+
     /// Visits all nodes that the organiser ever named.
     pub fn nodes(&self) -> impl Iterator<Item = &NodeId> {
         self.standings.keys()
@@ -292,7 +298,7 @@ impl Members {
 
     /// Visits the nodes whose membership was revoked.
     pub fn revoked(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let revoked = |(_, standing): &(&NodeId, &Standing)| standing.revoked_at.is_some();
+        let revoked = |(_, standing): &(&NodeId, &Standing)| standing.revoked.is_some();
         self.standings.iter().filter(revoked).map(|(node, _)| *node)
     }
 

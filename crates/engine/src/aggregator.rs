@@ -147,7 +147,9 @@ impl Aggregator {
             Input::Revoked { node } => {
                 if !self.view.is_banned(node) {
                     self.outbox.note(Note::Revoked(node));
-                    self.convict(node, "the organiser has revoked its membership".to_owned());
+                    // It is shut out where its certificate is looked at.
+                    self.view.ban(node);
+                    self.open.closer.remove(node);
                 }
             }
             Input::Fetched(blob) => self.handle_arrival(blob, Arrival::Held),

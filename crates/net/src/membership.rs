@@ -187,6 +187,11 @@ impl MemberBook {
         self.read().proof_of(node).cloned()
     }
 
+    /// Returns the signed statement that revokes a node.
+    pub(crate) fn revocation_of(&self, node: &NodeId) -> Option<SignedStatement> {
+        self.read().revocation_of(node).cloned()
+    }
+
     /// Returns the first statements after a number.
     pub(crate) fn some_after(&self, serial: u64, most: usize) -> Vec<SignedStatement> {
         self.read().after(serial).take(most).cloned().collect()

@@ -91,8 +91,8 @@ pub(super) fn on_equivocation(phase: &mut Phase, shared: &mut Shared, node: Node
 pub(super) fn on_revocation(phase: &mut Phase, shared: &mut Shared, node: NodeId) {
     if node != shared.me && !shared.view.is_banned(node) {
         shared.outbox.note(Note::Revoked(node));
-        let reason = "the organiser has revoked its membership".to_owned();
-        ban(phase, shared, node, reason);
+        shared.silence(phase.exchange_mut(), node);
+        phase.consider_globals(shared);
     }
 }
 

@@ -316,12 +316,17 @@ impl Shared {
 
     /// Stops listening to a node that signed something false, and undoes what was waiting on its word.
     pub(super) fn ban(&mut self, exchange: Option<&mut Exchange>, node: NodeId, reason: String) {
+        self.silence(exchange, node);
+        self.outbox.ban(node, reason);
+    }
+
+    /// Lets a node count for nothing from now on, without shutting it out: who lets it in is decided elsewhere.
+    pub(super) fn silence(&mut self, exchange: Option<&mut Exchange>, node: NodeId) {
         self.view.ban(node);
         if let Some(exchange) = exchange {
             exchange.on_ban(self, node);
         }
         self.proxies.give_up_on(node);
-        self.outbox.ban(node, reason);
     }
 
     /// Fetches the members' parts of a closing, to order the mean when they are here; once for each closing.

@@ -158,7 +158,11 @@ impl Reception {
                         let role = entitled(base, node, &request);
                         let answer = match role {
                             Ok(_) => HelloReply::Hello(Box::new(own_hello(base))),
-                            Err(absence) => HelloReply::Unwelcome(absence),
+                            Err(absence) => {
+                                let members = base.config.members.as_ref();
+                                let said = members.and_then(|book| book.revocation_of(&node));
+                                HelloReply::Unwelcome(absence, said)
+                            }
                         };
                         // An error says that the peer is gone, which comes as an event of its own.
                         _ = base
@@ -203,7 +207,13 @@ impl Reception {
     fn on_answer(&mut self, base: &mut Base, node: NodeId, answer: HelloReply) -> Vec<Finding> {
         let hello = match answer {
             HelloReply::Hello(hello) => *hello,
-            HelloReply::Unwelcome(absence) => {
+            HelloReply::Unwelcome(absence, said) => {
+                // Signed by the organiser or nothing: a member cannot end another by its own word.
+                if let (Some(book), Some(signed)) = (&base.config.members, said)
+                    && let Err(error) = book.take(&signed)
+                {
+                    tracing::debug!(%node, %error, "a revocation was refused");
+                }
                 self.refuse(base, node, Refusal::Unwelcome(absence));
                 base.disconnect(&node);
                 return Vec::new();

@@ -120,7 +120,7 @@ async fn a_stranger_learns_the_version_and_nothing_else() {
     for proof in [None, Some(guess)] {
         let (greeting, reply) = intrude(&victim, &FederationSpec::default(), |_| proof).await;
         assert_eq!((greeting.proof, greeting.certificate), (None, None));
-        assert_eq!(reply, HelloReply::Unwelcome(Absence::Unknown));
+        assert_eq!(reply, HelloReply::Unwelcome(Absence::Unknown, None));
     }
 }
 
@@ -136,5 +136,5 @@ async fn who_has_the_spec_and_no_certificate_is_told_only_that() {
         greeting.certificate.is_some(),
         "Ann is a member and shows it"
     );
-    assert_eq!(reply, HelloReply::Unwelcome(Absence::Unknown));
+    assert_eq!(reply, HelloReply::Unwelcome(Absence::Unknown, None));
 }
