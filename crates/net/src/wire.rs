@@ -304,6 +304,24 @@ mod tests {
     use super::*;
     use crate::codec::encode;
 
+    fn largest_statement() -> SignedStatement {
+        SignedStatement {
+            payload: vec![255; 512],
+            signature: vec![255; 64],
+        }
+    }
+
+    #[test]
+    fn the_largest_greeting_fits_its_limit() {
+        let node = NodeId::from_bytes([255; 32]);
+        let greeting = Greeting {
+            protocol: u32::MAX,
+            proof: Some(Proof::make(node, node, node)),
+            certificate: Some(largest_statement()),
+        };
+        assert!(encode(&greeting).len() <= GreetingCall::MAX_REPLY);
+    }
+
     /// A full message of every kind must fit its own limit, or two honest nodes could not talk.
     #[test]
     fn the_largest_honest_messages_fit_their_limits() {
@@ -342,11 +360,7 @@ mod tests {
             signature: vec![255; 64],
         };
         let adverts = Bounded::first_of(std::iter::repeat_n(advert, MAX_SYNC_ADVERTS));
-        let statement = SignedStatement {
-            payload: vec![255; 512],
-            signature: vec![255; 64],
-        };
-        let statements = std::iter::repeat_n(statement.clone(), MAX_STATEMENTS_AT_ONCE);
+        let statements = std::iter::repeat_n(largest_statement(), MAX_STATEMENTS_AT_ONCE);
         assert!(
             encode(&SyncReply {
                 adverts,
@@ -357,13 +371,6 @@ mod tests {
             .len()
                 <= SyncCall::MAX_REPLY
         );
-        let proof = Proof::make(node, node, node);
-        let greeting = Greeting {
-            protocol: u32::MAX,
-            proof: Some(proof),
-            certificate: Some(statement),
-        };
-        assert!(encode(&greeting).len() <= GreetingCall::MAX_REPLY);
         let record = SignedRecord {
             payload: vec![255; MAX_RECORD_BYTES],
             signature: vec![255; 64],
