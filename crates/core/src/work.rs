@@ -193,10 +193,10 @@ pub struct Evaluations {
     #[serde(default)]
     pub domain_information: Option<f64>,
     /// What the model lacks of what the spec asks for, in one line with the reason: a statistics expert, for example.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub lacks: Option<String>,
     /// Why the model is of no use, in one line, if it is no better than a constant answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub useless: Option<String>,
 }
 

@@ -126,10 +126,10 @@ pub struct RoundRecord {
     #[serde(default)]
     pub test_domain_information: Option<f64>,
     /// What the model lacks of what the spec asks for, and why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub lacks: Option<String>,
     /// Why the model is of no use, if it is no better than a constant answer.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub useless: Option<String>,
     /// Distinct foreign experts that were mixed in.
     pub n_sources_used: u32,
