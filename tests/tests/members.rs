@@ -68,7 +68,7 @@ fn one_line_of_text_makes_a_member_that_all_call_by_its_name() {
         node.wait_for("the last round", |status| status["finished"] == true);
     }
     let log = b.log();
-    assert!(log.contains("as ward-b"), "{log}");
+    assert_eq!(log.matches("as ward-b").count(), 1, "{log}");
     assert!(
         log.contains("closed by ward-"),
         "rounds name members: {log}"

@@ -46,6 +46,8 @@ pub(crate) struct Args {
 
 /// Uses the ticket, writes what is missing, and starts.
 pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
+    // First of all: it may start this program anew.
+    fednode_runtime::allocator::settle();
     let ticket = ticket(&args.ticket)?;
     let node_file = args.dir.join(NODE);
     if args.data.is_none() && !node_file.exists() {
