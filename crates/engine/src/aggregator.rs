@@ -340,12 +340,12 @@ impl Aggregator {
         let counts = |node: &NodeId| {
             self.broadcast_set.contains(*node, round) && cohort.contains(*node) && is_proven(*node)
         };
-        self.view.neighbours().filter(counts).collect()
+        self.view.company().neighbours().filter(counts).collect()
     }
 
     /// Returns the nodes whose update is waited for; found anew if somebody came or went since.
     fn renew_expected(&mut self) -> Expected {
-        let (company, round) = (self.view.changes_of_company(), self.open_round());
+        let (company, round) = (self.view.company().changes(), self.open_round());
         let known = self.open.expected.take();
         // Asked at every input, so the walk through the view is spared while nobody comes or goes.
         let known = known.filter(|known| (known.company, known.round) == (company, round));

@@ -55,11 +55,8 @@ pub fn merge(
     };
     let gives = spec.exchange.experts.as_ref().map(matching::gives);
     for row in &order.rows {
-        let Some(own) = order
-            .own
-            .get(usize::from(row.slot.0))
-            .and_then(|blob| load(&blob.id))
-        else {
+        let own = order.own.get(usize::from(row.slot.0));
+        let Some(own) = own.and_then(|blob| load(&blob.id)) else {
             continue;
         };
         // Each row is screened against the own expert of that slot: it is the only one that is known to be sound.

@@ -66,7 +66,7 @@ impl Judge<'_> {
             return true;
         }
         // Whoever judges may be the aggregator itself.
-        if self.aggregates || view.has_aggregator() {
+        if self.aggregates || view.company().has_aggregator() {
             return self.patience() == Patience::DeadlineOver;
         }
         let seed = self.spec.draw_seed();
@@ -140,7 +140,7 @@ impl Judge<'_> {
         let cohort = Cohort::draw(self.spec, self.schedule, round, self.view.known());
         let trains = |node| self.broadcast_set.contains(node, round) && cohort.contains(node);
         let counts = |node: &NodeId| trains(*node) && !self.view.is_doubtful(*node);
-        let others = self.view.neighbours().filter(counts).count();
+        let others = self.view.company().neighbours().filter(counts).count();
         let trainees = others + usize::from(self.trains && trains(self.me));
         trainees.min(self.spec.surely_trained())
     }

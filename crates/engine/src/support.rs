@@ -97,7 +97,7 @@ impl Judge<'_> {
             }
         }
         // Who is here and has said nothing yet could vote as well.
-        votes.all = votes.all.max(self.view.neighbours().len());
+        votes.all = votes.all.max(self.view.company().neighbours().len());
         votes
     }
 }

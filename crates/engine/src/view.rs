@@ -5,6 +5,7 @@
 //! So the members lie densely in the order in which they were first heard of. They are visited in that order.
 
 mod closings;
+mod company;
 mod evidence;
 mod member;
 mod withdrawn;
@@ -19,6 +20,7 @@ use fednode_core::{
 use serde::{Deserialize, Serialize};
 
 use self::closings::Closings;
+use self::company::Company;
 use self::member::{NodeView, local_of};
 use self::withdrawn::Withdrawn;
 use crate::encoding::in_order;
@@ -68,10 +70,7 @@ pub(crate) enum Recorded {
 pub(crate) struct View {
     #[serde(with = "in_order")]
     nodes: OrderedNames<NodeId, NodeView>,
-    /// Connected training nodes and connected aggregators that have neither left nor been banned.
-    neighbours: BTreeSet<NodeId>,
-    aggregators: BTreeSet<NodeId>,
-    changes_of_company: u64,
+    company: Company,
     closings: Closings,
     /// Whose part, or whose closing, could not be had when it was wanted last: nobody waits for them.
     doubtful: BTreeSet<NodeId>,
@@ -85,9 +84,7 @@ impl View {
     pub(crate) fn new(keep_rounds: u32) -> Self {
         Self {
             nodes: OrderedNames::default(),
-            neighbours: BTreeSet::new(),
-            aggregators: BTreeSet::new(),
-            changes_of_company: 0,
+            company: Company::default(),
             closings: Closings::default(),
             doubtful: BTreeSet::new(),
             withdrawn: Withdrawn::default(),
@@ -114,8 +111,7 @@ impl View {
             _ if self.is_banned(advert.author) => return false,
             Body::Leave => {
                 self.node(advert.author).left = true;
-                self.neighbours.remove(&advert.author);
-                self.changes_of_company += 1;
+                self.company.lose_neighbour(advert.author);
             }
             Body::Pool(_) => {
                 self.node(advert.author).more.get_or_insert_default().offer =
@@ -157,8 +153,8 @@ impl View {
         node.forget_before(oldest);
         if is_back {
             // Who is counted on changes, so whatever waits for neighbours must look again.
-            self.neighbours.insert(advert.author);
-            self.changes_of_company += 1;
+            self.company.changed();
+            self.company.enter(advert.author, Role::Node);
         }
         true
     }
@@ -198,7 +194,7 @@ impl View {
 
     /// Records a connection.
     pub(crate) fn connect(&mut self, node: NodeId, role: Role) {
-        self.changes_of_company += 1;
+        self.company.changed();
         let view = self.node(node);
         view.connected = Some(role);
         view.lost = false;
@@ -206,28 +202,21 @@ impl View {
         if view.banned || view.left {
             return;
         }
-        match role {
-            Role::Node => self.neighbours.insert(node),
-            Role::Aggregator => self.aggregators.insert(node),
-        };
+        self.company.enter(node, role);
     }
 
     /// Records the loss of a connection.
     pub(crate) fn disconnect(&mut self, node: NodeId) {
-        self.changes_of_company += 1;
+        self.company.lose(node);
         let view = self.node(node);
         view.connected = None;
         view.lost = true;
-        self.neighbours.remove(&node);
-        self.aggregators.remove(&node);
     }
 
     /// Believes nothing that a node says of itself any more. Rounds that it closed are judged by what their members signed.
     pub(crate) fn ban(&mut self, node: NodeId) {
-        self.changes_of_company += 1;
+        self.company.lose(node);
         self.node(node).banned = true;
-        self.neighbours.remove(&node);
-        self.aggregators.remove(&node);
     }
 
     /// Forgets a closed round that is false, for good.
@@ -290,9 +279,9 @@ impl View {
         self.nodes.get(&node).is_some_and(|view| view.lost)
     }
 
-    /// Visits the training nodes that are connected and have not left.
-    pub(crate) fn neighbours(&self) -> impl ExactSizeIterator<Item = NodeId> + '_ {
-        self.neighbours.iter().copied()
+    /// Returns who is here to be counted on.
+    pub(crate) fn company(&self) -> &Company {
+        &self.company
     }
 
     /// Visits the training nodes that were met or heard of and are not known to be gone.
@@ -306,21 +295,6 @@ impl View {
             .iter()
             .filter(move |(_, view)| view.is_present() && !view.lost && is_node(view));
         present.map(|(node, _)| *node)
-    }
-
-    /// Counts the times that a neighbour came, went, left, came back or was banned.
-    pub(crate) fn changes_of_company(&self) -> u64 {
-        self.changes_of_company
-    }
-
-    /// Tells whether an aggregator is connected.
-    pub(crate) fn has_aggregator(&self) -> bool {
-        !self.aggregators.is_empty()
-    }
-
-    /// Visits the aggregators that are connected.
-    pub(crate) fn aggregators(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.aggregators.iter().copied()
     }
 
     /// Tells whether a node closes rounds by its role: it said that it is an aggregator when it was met, and it has never

@@ -10,6 +10,8 @@
 //!     events ─┤     ▲       ├─► Gossip     adverts as they are published
 //!       tick ─┘     │       ├─► Syncing    adverts that gossip lost
 //!                   │       ├─► Presence   who is here without a connection
+//!                   │       ├─► Relaying   places at relays, for members that nobody can dial
+//!                   │       ├─► RollCall   who is a member no more
 //!                   │       └─► Adverts    what is known, wanted and made here
 //!                   └── findings ──┘           (all are lent the Base)
 //! ```
@@ -30,6 +32,7 @@ mod hello;
 mod peers;
 mod presence;
 mod relaying;
+mod roll_call;
 mod syncing;
 
 use std::collections::BTreeSet;
@@ -70,6 +73,7 @@ use hello::Reception;
 use peers::{Connection, Gone, Hello, Peers};
 use presence::Presence;
 use relaying::Relaying;
+use roll_call::RollCall;
 use syncing::Syncing;
 
 /// The beat of all periodic work: shorter than the shortest back-off.
@@ -78,8 +82,6 @@ const TICK: Duration = Duration::from_millis(100);
 const STARVED: Duration = Duration::from_millis(300);
 /// How often expired adverts and records are forgotten.
 const PRUNE_EVERY: Duration = Duration::from_secs(60);
-/// How often it is looked whether certificates of peers have expired.
-const ROLL_CALL_EVERY: Duration = Duration::from_secs(10);
 /// Time for last messages (a `Leave`, an unsubscription) to be sent before connections are closed.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Time for connections to close after that.
@@ -123,11 +125,7 @@ pub(crate) struct Task {
     presence: Presence,
     relaying: Relaying,
     next_prune: Instant,
-    /// How many changes of the book of members were acted on.
-    heeded: u64,
-    next_roll_call: Instant,
-    /// Whose revocation was told.
-    revoked: BTreeSet<NodeId>,
+    roll_call: RollCall,
     last_tick: Instant,
 }
 
@@ -157,9 +155,7 @@ impl Task {
             gossip: Gossip::new(beginning.topics),
             syncing: Syncing::new(base.config.sync_every, now),
             next_prune: now + PRUNE_EVERY,
-            heeded: 0,
-            next_roll_call: now,
-            revoked: BTreeSet::new(),
+            roll_call: RollCall::new(now),
             last_tick: now,
             base,
         };
@@ -233,8 +229,7 @@ impl Task {
         self.gossip.forward_due(base, now);
         // Dead connections before dials: a peer that is about to go must not count as connected.
         base.check_deadlines(now);
-        self.heed_organiser(now);
-        let base = &mut self.base;
+        self.roll_call.tick(base, &mut self.reception, now);
         self.dialing.dial_due(base, now);
         self.dialing.dial_relayed(base, now);
         self.syncing.start_due(base, &self.adverts, now);
@@ -247,26 +242,6 @@ impl Task {
             let now = crate::clock::now();
             self.adverts.book.prune(now);
             self.dialing.prune(now);
-        }
-    }
-
-    /// Does what follows from new statements of the organiser, and from certificates that expire.
-    fn heed_organiser(&mut self, now: Instant) {
-        let base = &mut self.base;
-        let Some(book) = base.config.members.clone() else {
-            return;
-        };
-        let changes = book.changes();
-        if changes == self.heeded && now < self.next_roll_call {
-            return;
-        }
-        (self.heeded, self.next_roll_call) = (changes, now + ROLL_CALL_EVERY);
-        self.reception.turn_out(base);
-        for node in book.revoked() {
-            if self.revoked.insert(node) {
-                tracing::warn!(node = %node.short(), "the organiser has revoked a member");
-                base.tell(Event::Revoked { node });
-            }
         }
     }
 
@@ -334,11 +309,7 @@ impl Task {
                 addresses,
                 reason,
             } => {
-                if self.relaying.on_closed(listener_id) {
-                    tracing::debug!(?reason, "no place at a relay any more");
-                } else {
-                    tracing::warn!(?reason, "a listener closed");
-                }
+                self.relaying.on_closed(listener_id, &reason);
                 addresses
                     .iter()
                     .for_each(|address| self.base.on_listening_no_more(address));

@@ -27,6 +27,7 @@ use fednode_net::Event;
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use crate::answers::Answer;
@@ -62,10 +63,17 @@ pub(crate) struct Driver<M> {
     pub(crate) standing: Standing,
     pub(crate) wait_log: WaitLog,
     pub(crate) ending: Ending,
+    pub(crate) inlets: Inlets,
+}
+
+/// What comes from outside, beside the answers of its own tasks.
+pub(crate) struct Inlets {
     pub(crate) control: Option<Server>,
     pub(crate) events: mpsc::Receiver<Event>,
     pub(crate) net_task: JoinHandle<()>,
     pub(crate) stop: CancellationToken,
+    /// Keeps what is written of members up to date.
+    pub(crate) roll: Option<AbortOnDropHandle<()>>,
 }
 
 /// What is remembered of earlier lives, beside the checkpoint.
@@ -149,18 +157,18 @@ impl<M: Machine> Driver<M> {
             .map_or(self.next_tick, |timer| timer.min(self.next_tick));
         let wake = tokio::time::sleep_until(self.base.clock.instant_of(wake));
         let control = async {
-            match &mut self.control {
+            match &mut self.inlets.control {
                 Some(server) => server.next().await,
                 None => std::future::pending().await,
             }
         };
         tokio::select! {
             biased;
-            () = self.stop.cancelled() => Happening::Stop,
+            () = self.inlets.stop.cancelled() => Happening::Stop,
             () = wake => Happening::Time,
             Some(answer) = self.base.tasks.join_next() => Happening::Answer(answer),
             request = control => Happening::Request(request),
-            event = self.events.recv() => Happening::Event(event.map(Box::new)),
+            event = self.inlets.events.recv() => Happening::Event(event.map(Box::new)),
         }
     }
 

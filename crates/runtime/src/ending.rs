@@ -20,7 +20,7 @@ use tracing::{info, warn};
 
 use crate::answers::Answer;
 use crate::base::Base;
-use crate::driver::Driver;
+use crate::driver::{Driver, Inlets};
 use crate::error::RunError;
 use crate::last_stage::Final;
 use crate::machine::Machine;
@@ -318,8 +318,7 @@ impl<M: Machine> Driver<M> {
             base,
             keeper,
             desk,
-            control,
-            net_task,
+            inlets,
             machine,
             ..
         } = self;
@@ -330,7 +329,13 @@ impl<M: Machine> Driver<M> {
             mut tasks,
             ..
         } = base;
-        drop((control, keeper, desk));
+        let Inlets {
+            control,
+            net_task,
+            roll,
+            ..
+        } = inlets;
+        drop((control, roll, keeper, desk));
         net.shutdown().await;
         drop(net);
         tasks.shutdown().await;

@@ -27,7 +27,7 @@ use crate::config::{Control, MemberConfig};
 use crate::control::Server;
 use crate::decoded::Decoded;
 use crate::desk::Desk;
-use crate::driver::{Driver, Past};
+use crate::driver::{Driver, Inlets, Past};
 use crate::ending::{Ending, Finished};
 use crate::error::RunError;
 use crate::fetches::Fetches;
@@ -248,22 +248,19 @@ impl Opened {
         } = self;
         let clock = Clock::start();
         let mut notebook = healed(&store, restored.as_ref(), clock.now());
-        // Read before the network starts, which must know at once what it has heard and said
-        // before.
+        // Read before the network starts, which must know at once what it has heard and said before.
         let memories = Memories::read(&store.ledger)?;
         let known = memories.adverts();
-        let network = start_network(
-            &config,
-            role,
-            &store,
-            identity,
-            memories,
-            membership.as_ref(),
-        )
-        .await?;
-        let _keeping = membership.map(Membership::keep);
-        // After the network, so that an answer to `status` never shows a member without one.
-        let control = start_control(&config).await?;
+        let members = membership.as_ref();
+        let network = start_network(&config, role, &store, identity, memories, members).await?;
+        let inlets = Inlets {
+            // After the network, so that an answer to `status` never shows a member without one.
+            control: start_control(&config).await?,
+            events: network.events,
+            net_task: network.task,
+            stop,
+            roll: membership.map(Membership::keep),
+        };
         // Only now nothing refuses this start any more.
         settle(&config, &mut notebook, clock.now()).await?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
@@ -294,10 +291,7 @@ impl Opened {
             timers: Timers::default(),
             wait_log: WaitLog::new(),
             ending: Ending::new(),
-            control,
-            events: network.events,
-            net_task: network.task,
-            stop,
+            inlets,
         };
         driver.run(Past { known, written }).await
     }

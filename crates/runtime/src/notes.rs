@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use fednode_core::{NodeId, Round, Timestamp, plain_line};
+use fednode_core::{ExpertId, NodeId, Round, Timestamp, plain_line};
 use fednode_engine::{Note, Phase};
 use tracing::{info, warn};
 
@@ -106,23 +106,7 @@ fn describe(note: &Note) -> String {
         Note::RoundClosed {
             round, by: None, ..
         } => format!("round {round} ended without a common mean"),
-        Note::MissingExperts { round, experts } => {
-            let names: Vec<String> = experts
-                .iter()
-                .take(NAMED)
-                .map(ToString::to_string)
-                .collect();
-            let more = experts.len().saturating_sub(NAMED);
-            let more = if more > 0 {
-                format!(" and {more} more")
-            } else {
-                String::new()
-            };
-            format!(
-                "round {round}: did not arrive in time: experts {}{more}",
-                names.join(", ")
-            )
-        }
+        Note::MissingExperts { round, experts } => describe_missing(*round, experts),
         Note::Acting(round) => format!("no aggregator closes round {round}: this node does it"),
         Note::Isolated(round) => {
             format!(
@@ -157,6 +141,20 @@ fn describe(note: &Note) -> String {
         Note::PoolGathered { missing, strangers } => describe_pool(missing, strangers),
         Note::Finished => "all rounds are done".to_owned(),
     }
+}
+
+fn describe_missing(round: Round, experts: &[ExpertId]) -> String {
+    let names: Vec<String> = experts
+        .iter()
+        .take(NAMED)
+        .map(ToString::to_string)
+        .collect();
+    let more = match experts.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let names = names.join(", ");
+    format!("round {round}: did not arrive in time: experts {names}{more}")
 }
 
 fn describe_pool(missing: &[NodeId], strangers: &[NodeId]) -> String {

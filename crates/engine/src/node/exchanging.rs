@@ -91,7 +91,7 @@ impl Exchanging {
             shared.outbox.set_timer(Timer::GiveUp(round), end);
             shared.outbox.set_timer(Timer::Look(round), now + grace);
             // An aggregator has as long as the round may take; without one, somebody acts as soon as is polite.
-            let patience = if shared.view.has_aggregator() {
+            let patience = if shared.view.company().has_aggregator() {
                 deadline
             } else {
                 grace
@@ -194,7 +194,7 @@ impl Exchanging {
     /// Without an aggregator, and with everybody's update here, there is nothing to wait for.
     fn act_if_first(&mut self, shared: &mut Shared) {
         let round = shared.memory.round;
-        let may_act = !shared.view.has_aggregator() && self.exchange.acting.is_none();
+        let may_act = !shared.view.company().has_aggregator() && self.exchange.acting.is_none();
         if may_act && self.lacks_mean_of(round) && acting::is_first_of_all(shared, round) {
             self.on_turn_to_act(shared, round);
         }

@@ -151,7 +151,11 @@ impl Joining {
         }
         let times = &shared.spec.round;
         vec![if !self.is_synced {
-            let whom = shared.view.neighbours().chain(shared.view.aggregators());
+            let whom = shared
+                .view
+                .company()
+                .neighbours()
+                .chain(shared.view.company().aggregators());
             let what = "a first peer that tells what it knows";
             let wait = Waiting::new(Cause::FirstPeer, what, since).from_peers(whom.collect());
             // A node that comes back goes on without anybody after the grace time.

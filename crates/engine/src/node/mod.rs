@@ -224,7 +224,7 @@ impl Node {
         // A node that trains or merges acts on its own trainer's word; of others only planned owners matter meanwhile.
         let waits_for_others = match &self.phase {
             Phase::Training(_) | Phase::Merging(_) => false,
-            Phase::Exchanging(_) => !self.shared.view.has_aggregator(),
+            Phase::Exchanging(_) => !self.shared.view.company().has_aggregator(),
             Phase::Joining(_) | Phase::Pooling(_) | Phase::Serving => true,
         };
         let exchange = self.phase.exchange();
@@ -270,9 +270,9 @@ impl Node {
     }
 
     fn handle_peer_down(&mut self, node: NodeId) {
-        let had_aggregator = self.shared.view.has_aggregator();
+        let had_aggregator = self.shared.view.company().has_aggregator();
         self.shared.view.disconnect(node);
-        let lost_aggregator = had_aggregator && !self.shared.view.has_aggregator();
+        let lost_aggregator = had_aggregator && !self.shared.view.company().has_aggregator();
         if let Some(exchange) = self.phase.exchange_mut() {
             exchange.on_peer_down(&mut self.shared, node);
             if lost_aggregator {

@@ -111,7 +111,7 @@ impl Pooling {
         shared.outbox.publish(round, Body::Pool(offer));
         let times = &shared.spec.round;
         // Alone, there is nobody whose offer could still come; a grace time covers a lost connection.
-        let patience = match shared.view.neighbours().len() {
+        let patience = match shared.view.company().neighbours().len() {
             0 => times.grace(),
             _ => times.deadline(),
         };

@@ -150,7 +150,7 @@ impl Shared {
 
     /// Returns how many nodes are here, this one included.
     pub(super) fn n_present(&self) -> usize {
-        1 + self.view.neighbours().len()
+        1 + self.view.company().neighbours().len()
     }
 
     /// Fetches a blob from these nodes first.

@@ -71,9 +71,9 @@ fn pool(seed: u64, at: usize) -> PoolOutcome {
     }
 }
 
-/// Returns a result.
-pub(super) fn summary(seed: u64) -> Summary {
-    let node = |at: usize| Node {
+/// Returns the result of a node.
+fn node(seed: u64, at: usize) -> Node {
+    Node {
         shard: at as u32 + 1,
         node_id: node_id(at + 1).to_string(),
         last_round: 2,
@@ -96,8 +96,12 @@ pub(super) fn summary(seed: u64) -> Summary {
         bytes_sent: 1500,
         bytes_received: 2500,
         peak_rss_bytes: 50_000_000,
-    };
-    let per_node: Vec<Node> = (0..3).map(node).collect();
+    }
+}
+
+/// Returns a result.
+pub(super) fn summary(seed: u64) -> Summary {
+    let per_node: Vec<Node> = (0..3).map(|at| node(seed, at)).collect();
     let accuracies: Vec<f64> = per_node.iter().map(|node| node.accuracy).collect();
     Summary {
         algorithm: "fedper".into(),

@@ -215,12 +215,7 @@ impl Service {
             };
             let ask = match asked {
                 Ok(Ok((ask, _))) => ask,
-                Ok(Err(codec::CodecError::Io(error)))
-                    if error.kind() == io::ErrorKind::UnexpectedEof =>
-                {
-                    return Ok(());
-                }
-                Ok(Err(error)) => return Err(error),
+                Ok(Err(error)) => return unless_over(error),
                 Err(_) => return Ok(()),
             };
             // The place in the queue comes before the permit and the read. So one answer is being sent and one waits, and
@@ -393,4 +388,11 @@ fn plain(bytes: Vec<u8>) -> (Answer, Vec<u8>) {
         Answer::Bytes(u32::try_from(bytes.len()).unwrap_or(u32::MAX)),
         bytes,
     )
+}
+/// The end of a stream between two requests is no error.
+fn unless_over(error: codec::CodecError) -> Result<(), codec::CodecError> {
+    match error {
+        codec::CodecError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(()),
+        error => Err(error),
+    }
 }

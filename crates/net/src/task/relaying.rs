@@ -10,6 +10,7 @@
 //! packets in (DCUtR). If that works, the relayed connection is closed after a moment.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::time::{Duration, Instant};
 
 use fednode_core::NodeId;
@@ -66,14 +67,15 @@ impl Relaying {
     }
 
     /// A listener is closed. If it was a place at a relay, another one is looked for later.
-    pub(super) fn on_closed(&mut self, listener: ListenerId) -> bool {
+    pub(super) fn on_closed(&mut self, listener: ListenerId, reason: &io::Result<()>) {
         let lost = self.places.iter().find(|(_, place)| **place == listener);
         let Some(node) = lost.map(|(node, _)| *node) else {
-            return false;
+            tracing::warn!(?reason, "a listener closed");
+            return;
         };
+        tracing::debug!(?reason, "no place at a relay any more");
         self.places.remove(&node);
         self.resting.insert(node, Instant::now() + REST);
-        true
     }
 
     /// Notes which protocols a peer knows: that of a relay is among them if it relays.

@@ -148,7 +148,7 @@ pub(in crate::node) fn is_first_of_all(shared: &Shared, round: Round) -> bool {
     // A neighbour whose update nobody hears cannot hold up the round.
     let is_in = |node| !counts(node) || shared.view.local(node, round).is_some();
     can_act(shared, round)
-        && shared.view.neighbours().all(is_in)
+        && shared.view.company().neighbours().all(is_in)
         && candidates(shared, round).count() >= shared.spec.fewest_members() as usize
         && is_quorum_heard(shared, round)
         && place_in_line(shared, round) == 0
@@ -166,7 +166,7 @@ pub(in crate::node) fn is_quorum_heard(shared: &Shared, round: Round) -> bool {
 pub(super) fn unheard(shared: &Shared, round: Round) -> Vec<NodeId> {
     let view = &shared.view;
     let counted = shared.chain.head().counted.iter().copied();
-    let expected: BTreeSet<NodeId> = counted.chain(view.neighbours()).collect();
+    let expected: BTreeSet<NodeId> = counted.chain(view.company().neighbours()).collect();
     let speaks = |node| shared.broadcast_set.contains(node, round) && shared.cohort.contains(node);
     let is_unheard = |node: &NodeId| {
         *node != shared.me && !view.has_left(*node) && view.local(*node, round).is_none()

@@ -87,8 +87,11 @@ impl Exchange {
             let what = format!("enough local updates to close round {round}");
             return Waiting::new(Cause::Quorum, what, since).from_peers(unheard);
         }
-        let (who, whom) = if shared.view.has_aggregator() {
-            ("the aggregator", shared.view.aggregators().collect())
+        let (who, whom) = if shared.view.company().has_aggregator() {
+            (
+                "the aggregator",
+                shared.view.company().aggregators().collect(),
+            )
         } else {
             let next = acting::next_in_line(shared, round);
             ("a node in the aggregator's place", next)
