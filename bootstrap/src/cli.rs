@@ -74,7 +74,7 @@ impl StateArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct JoinArgs {
-    /// The line that the organiser sent.
+    /// The line that the organiser sent. `-` reads it from standard input.
     pub(crate) ticket: String,
     /// The folder for everything of this member.
     #[arg(long, value_name = "DIR", default_value = ".")]

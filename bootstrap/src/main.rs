@@ -73,7 +73,7 @@ fn completions(shell: clap_complete::Shell) -> Result<(), Failure> {
 
 fn status(state: &Path, json: bool) -> Result<(), Failure> {
     // What is printed calls members by their names.
-    fednode_runtime::membership::look(state);
+    _ = fednode_runtime::membership::look(state);
     let client = Client::of(state).map_err(|error| Failure::new(Cause::State, error))?;
     let status = client
         .status()

@@ -14,7 +14,6 @@ mod cli;
 mod command;
 mod member;
 mod unlabelled;
-mod whole_file;
 
 use std::process;
 

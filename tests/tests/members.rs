@@ -145,17 +145,14 @@ fn the_aggregator_joins_by_a_ticket_of_its_own() {
     organise(folder, "500");
     let a = start_organiser(folder);
     let line = ticket(folder, &["invite", "hub", "--role", "aggregator", "--json"]);
+    // The wrong program, which leaves the ticket as it is.
     let wrong = run(join(folder, &line, "b"));
     assert_fails(&wrong, 3, &["`fedboot join TICKET`"]);
-    let line = ticket(
-        folder,
-        &["invite", "hub-2", "--role", "aggregator", "--json"],
-    );
     let mut join = fedboot();
     join.args(["join", &line, "--json", "--dir"])
         .arg(folder.join("hub"));
     let joined = json_of(&run(join));
-    assert_eq!(joined["joined"], "hub-2");
+    assert_eq!(joined["joined"], "hub");
     let mut start = fedboot();
     start
         .args(["start", "--listen", LISTEN, "--config"])
@@ -165,6 +162,94 @@ fn the_aggregator_joins_by_a_ticket_of_its_own() {
     a.wait_for("the aggregator", |status| {
         status["peers"].as_u64() == Some(1)
     });
+}
+
+#[test]
+fn a_ticket_is_not_used_where_joining_could_not_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    organise(folder, "500");
+    let a = start_organiser(folder);
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let mut other = fednode();
+    other
+        .args(["init", "--json", "--data", "digits"])
+        .arg(folder.join("other"));
+    json_of(&run(other));
+    let mut plain = fednode();
+    plain
+        .args(["join", &line, "--dir"])
+        .arg(folder.join("other"));
+    assert_fails(&run(plain), 3, &["is of another federation"]);
+    let no_file = folder.join("none.csv");
+    let source = format!("csv:{},label=class", no_file.display());
+    let mut unreadable = fednode();
+    unreadable
+        .args(["join", &line, "--data", &source, "--dir"])
+        .arg(folder.join("b"));
+    assert_fails(&run(unreadable), 4, &["none.csv"]);
+    let b = Process::spawn(
+        join(folder, &line, "b"),
+        folder,
+        folder.join("b/state"),
+        "b",
+    );
+    b.wait_for("the organiser", |status| status["peers"] == 1);
+    let late = run(join(folder, &line, "b"));
+    assert_fails(&late, 3, &["node.toml", "is kept as it is"]);
+    drop(a);
+}
+
+#[test]
+fn members_of_one_run_are_members_of_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    organise(folder, "1");
+    let mut a = start_organiser(folder);
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let mut b = Process::spawn(
+        join(folder, &line, "b"),
+        folder,
+        folder.join("b/state"),
+        "b",
+    );
+    for node in [&a, &b] {
+        node.wait_for("the last round", |status| status["finished"] == true);
+    }
+    let again = |dir: &str| {
+        let mut init = fednode();
+        init.args(["init", "--again", "--json"])
+            .arg(folder.join(dir));
+        run(init)
+    };
+    assert_fails(&again("b"), 7, &["`fednode stop`"]);
+    a.kill();
+    b.kill();
+    let first = json_of(&again("a"));
+    let spec = "federation.toml";
+    std::fs::copy(folder.join("a").join(spec), folder.join("b").join(spec)).unwrap();
+    let second = json_of(&again("b"));
+    assert_eq!(first["federation"], second["federation"]);
+    assert_eq!(second["needs_ticket"], false);
+    let start = |dir: &str, peers: &[String]| {
+        let mut start = fednode();
+        start.args(["start", "--listen", LISTEN, "--device", "cpu"]);
+        for peer in peers {
+            start.args(["--peers", peer]);
+        }
+        start
+            .arg("--config")
+            .arg(folder.join(dir).join("node.toml"));
+        Process::spawn(start, folder, folder.join(dir).join("state"), dir)
+    };
+    let a = start("a", &[]);
+    let status = a.wait_for("it to listen", |status| status["listeners"][0].is_string());
+    let address = status["listeners"][0].as_str().unwrap().to_owned();
+    let b = start("b", &[address]);
+    for node in [&a, &b] {
+        node.wait_for("the last round", |status| status["finished"] == true);
+    }
+    assert_eq!(b.records().len(), 1, "the records of the new run alone");
 }
 
 #[test]

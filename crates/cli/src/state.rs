@@ -50,7 +50,7 @@ impl StateArgs {
     pub fn client(&self) -> anyhow::Result<Client> {
         let folder = self.folder()?;
         // What is printed calls members by their names.
-        membership::look(&folder);
+        _ = membership::look(&folder);
         Client::of(&folder).or_fail(ExitCode::State)
     }
 }

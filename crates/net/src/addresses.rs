@@ -389,7 +389,7 @@ pub fn is_loopback(address: &Multiaddr) -> bool {
 }
 
 /// Tells whether an address leads through a relay.
-pub(crate) fn is_circuit(address: &Multiaddr) -> bool {
+pub fn is_circuit(address: &Multiaddr) -> bool {
     address.iter().any(|part| part == Protocol::P2pCircuit)
 }
 

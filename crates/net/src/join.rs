@@ -8,9 +8,10 @@
 //! This is all that a stranger may ask for, on a stream of its own and before any hello. A request is a hundred bytes, and
 //! few are answered at once.
 
-use std::fmt;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
+use std::{fmt, io};
 
 use fednode_core::NodeId;
 use fednode_core::membership::SignedStatement;
@@ -24,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use crate::behaviour::IDLE_TIMEOUT;
 use crate::codec::{self, CodecError};
@@ -39,8 +40,15 @@ pub(crate) const JOIN_PROTOCOL: &str = "/fednode/join/1";
 const MAX_ASK: usize = 256;
 /// Largest answer: a spec with thousands of columns, and all statements.
 const MAX_ANSWER: usize = 8 << 20;
-/// Requests that are answered at once. Others wait for the next attempt.
+/// Requests that are answered at once. Others wait their turn, as long as their patience lasts.
 const MAX_AT_ONCE: usize = 4;
+/// Streams that are read at once, one for each joiner. Others are reset, and the joiner tries again.
+const MAX_READ: usize = 64;
+/// Time for a joiner to say what it wants.
+const ASK_PATIENCE: Duration = Duration::from_secs(2);
+/// How often a joiner asks again whose stream was reset, and how long it waits before.
+const ATTEMPTS: usize = 3;
+const PAUSE: Duration = Duration::from_secs(1);
 /// Time for one request, from the opening of its stream.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(8);
 /// Time for a connection to one address of a ticket.
@@ -131,6 +139,35 @@ pub enum JoinError {
     Failed(String),
 }
 
+/// The joiners whose request is being read or answered.
+type Readers = Arc<Mutex<BTreeSet<NodeId>>>;
+
+/// A joiner's one place among them. It is given back when dropped.
+struct Reading {
+    readers: Readers,
+    joiner: NodeId,
+}
+
+impl Reading {
+    fn begin(readers: &Readers, joiner: NodeId) -> Option<Self> {
+        let mut all = readers.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= MAX_READ || !all.insert(joiner) {
+            return None;
+        }
+        Some(Self {
+            readers: readers.clone(),
+            joiner,
+        })
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut all = self.readers.lock().unwrap_or_else(PoisonError::into_inner);
+        all.remove(&self.joiner);
+    }
+}
+
 /// Answers invitations until cancelled.
 pub(crate) async fn serve(
     mut incoming: libp2p_stream::IncomingStreams,
@@ -139,6 +176,7 @@ pub(crate) async fn serve(
     cancel: CancellationToken,
 ) {
     let places = Arc::new(Semaphore::new(MAX_AT_ONCE));
+    let readers = Readers::default();
     let tasks = TaskTracker::new();
     loop {
         let (peer, stream) = tokio::select! {
@@ -148,13 +186,17 @@ pub(crate) async fn serve(
                 None => break,
             },
         };
-        // Dropping the stream resets it, and the joiner tries again.
-        let (Some(joiner), Ok(place)) = (node_id(&peer), places.clone().try_acquire_owned()) else {
+        // Dropping the stream resets it, and the joiner tries again. Silent strangers take no place from others.
+        let Some(joiner) = node_id(&peer) else {
             continue;
         };
-        let (registrar, cancel) = (registrar.clone(), cancel.clone());
+        let Some(reading) = Reading::begin(&readers, joiner) else {
+            continue;
+        };
+        let (registrar, cancel, places) = (registrar.clone(), cancel.clone(), places.clone());
         tasks.spawn(async move {
-            let answered = timeout(ANSWER_PATIENCE, answer(stream, registrar, joiner, own));
+            let answered = answer(stream, registrar, &places, joiner, own);
+            let answered = timeout(ANSWER_PATIENCE, answered);
             tokio::select! {
                 () = cancel.cancelled() => {}
                 answered = answered => match answered {
@@ -163,7 +205,7 @@ pub(crate) async fn serve(
                     Err(_) => tracing::debug!(%joiner, "an invitation took too long"),
                 },
             }
-            drop(place);
+            drop(reading);
         });
     }
     tasks.close();
@@ -173,10 +215,14 @@ pub(crate) async fn serve(
 async fn answer(
     mut stream: Stream,
     registrar: Arc<dyn Registrar>,
+    places: &Semaphore,
     joiner: NodeId,
     own: NodeId,
 ) -> Result<(), CodecError> {
-    let (ask, _): (JoinAsk, u64) = codec::read(&mut stream, MAX_ASK).await?;
+    let late = || CodecError::Io(io::ErrorKind::TimedOut.into());
+    let asked = timeout(ASK_PATIENCE, codec::read(&mut stream, MAX_ASK)).await;
+    let (ask, _): (JoinAsk, u64) = asked.map_err(|_| late())??;
+    let _place = places.acquire().await;
     // The registrar reads and writes files.
     let admitted = tokio::task::spawn_blocking(move || registrar.admit(&ask, joiner, own)).await;
     let answer = match admitted.unwrap_or(Err(JoinRefusal::Broken)) {
@@ -194,35 +240,15 @@ async fn answer(
 pub async fn join(ticket: &Ticket, identity: &Identity) -> Result<Admitted, JoinError> {
     let mut failures = Vec::new();
     for address in &ticket.addresses {
-        let Some(responder) = last_node(address) else {
-            failures.push(format!("{address} names no node"));
-            continue;
-        };
-        let (mut swarm, mut control) = joiner(ticket, identity)?;
-        let has_key = ticket.network_key.is_some();
-        match timeout(DIAL_PATIENCE, connect(&mut swarm, address, has_key)).await {
-            Ok(Ok(())) => {}
-            Ok(Err(reason)) => {
-                failures.push(format!("{address}: {reason}"));
-                continue;
+        match join_at(ticket, identity, address).await {
+            Err(JoinError::Unreachable(why) | JoinError::Failed(why)) => {
+                failures.push(format!("{address}: {why}"));
             }
-            Err(_) => {
-                failures.push(format!("{address} does not answer"));
-                continue;
+            Err(JoinError::NotThere(node)) => {
+                failures.push(format!("{address}: {}", JoinError::NotThere(node)));
             }
+            answer => return answer,
         }
-        let polling = tokio::spawn(async move {
-            loop {
-                swarm.select_next_some().await;
-            }
-        });
-        let ask = JoinAsk {
-            invitation: ticket.secret.name(),
-            proof: ticket.secret.proof(identity.node_id(), responder),
-        };
-        let asked = timeout(ANSWER_PATIENCE, ask_at(&mut control, responder, &ask)).await;
-        polling.abort();
-        return asked.unwrap_or_else(|_| Err(JoinError::Failed("it took too long".into())));
     }
     if failures.is_empty() {
         failures.push("the ticket names no address".into());
@@ -230,7 +256,45 @@ pub async fn join(ticket: &Ticket, identity: &Identity) -> Result<Admitted, Join
     Err(JoinError::Unreachable(failures.join("; ")))
 }
 
-/// What a joiner's connection carries: one stream, perhaps through a relay.
+/// Asks at one address, again if the stream is reset.
+async fn join_at(
+    ticket: &Ticket,
+    identity: &Identity,
+    address: &Multiaddr,
+) -> Result<Admitted, JoinError> {
+    let unreachable = |why: &str| JoinError::Unreachable(why.to_owned());
+    let responder = last_node(address).ok_or_else(|| unreachable("it names no node"))?;
+    let (mut swarm, mut control) = joiner(ticket, identity)?;
+    let connecting = connect(&mut swarm, address, responder, ticket.network_key.is_some());
+    timeout(DIAL_PATIENCE, connecting)
+        .await
+        .map_err(|_| unreachable("no answer"))?
+        .map_err(JoinError::Unreachable)?;
+    let polling = AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            swarm.select_next_some().await;
+        }
+    }));
+    let ask = JoinAsk {
+        invitation: ticket.secret.name(),
+        proof: ticket.secret.proof(identity.node_id(), responder),
+    };
+    let mut answer = Err(JoinError::Failed("it was not asked".into()));
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            tokio::time::sleep(PAUSE).await;
+        }
+        let asked = timeout(ANSWER_PATIENCE, ask_at(&mut control, responder, &ask)).await;
+        answer = asked.unwrap_or_else(|_| Err(JoinError::Failed("it took too long".into())));
+        if !matches!(answer, Err(JoinError::Failed(_))) {
+            break;
+        }
+    }
+    drop(polling);
+    answer
+}
+
+/// What a joiner's connection carries: one stream. A relay takes members only, so it is not asked; the transport has one.
 #[derive(NetworkBehaviour)]
 struct Joining {
     streams: libp2p_stream::Behaviour,
@@ -258,13 +322,18 @@ fn joiner(
 async fn connect(
     swarm: &mut Swarm<Joining>,
     address: &Multiaddr,
+    responder: NodeId,
     has_network_key: bool,
 ) -> Result<(), String> {
     let options = DialOpts::unknown_peer_id().address(address.clone()).build();
     swarm.dial(options).map_err(|error| error.to_string())?;
     loop {
         match swarm.select_next_some().await {
-            SwarmEvent::ConnectionEstablished { .. } => return Ok(()),
+            SwarmEvent::ConnectionEstablished { peer_id, .. }
+                if node_id(&peer_id) == Some(responder) =>
+            {
+                return Ok(());
+            }
             SwarmEvent::OutgoingConnectionError { error, .. } => {
                 return Err(reason_of(&error, has_network_key));
             }

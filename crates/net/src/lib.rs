@@ -69,7 +69,7 @@ mod traffic;
 mod transport;
 mod wire;
 
-pub use addresses::is_loopback;
+pub use addresses::{is_circuit, is_loopback};
 pub use blob::{FetchError, Fetched, Packing, Width};
 pub use book::MAX_ADVERTS_PER_ROUND;
 pub use clock::WallClock;

@@ -8,7 +8,7 @@
 //!
 //! Every statement is checked for the organiser's signature before it is taken, wherever it comes from.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use fednode_core::membership::{
@@ -36,6 +36,11 @@ pub enum MembershipError {
     /// Their file cannot be used.
     #[error(transparent)]
     File(#[from] SecretFileError),
+    /// Their file is damaged.
+    #[error(
+        "`{}` is damaged. That of an organiser must be restored, and not deleted: with it go all revocations. A member moves it away and joins again with the same ticket", .0.display()
+    )]
+    Damaged(PathBuf),
 }
 
 /// Who belongs to the federation, as far as this node has heard.
@@ -207,18 +212,15 @@ impl MemberBook {
     }
 }
 
-fn read(path: &Path) -> Result<Vec<SignedStatement>, SecretFileError> {
-    let damaged = || SecretFileError::Corrupt {
-        path: path.to_owned(),
-        what: "list of members",
-    };
+fn read(path: &Path) -> Result<Vec<SignedStatement>, MembershipError> {
+    let damaged = || MembershipError::Damaged(path.to_owned());
     match std::fs::read(path) {
         Ok(bytes) => codec::decode(&bytes, MAX_FILE_BYTES).map_err(|_| damaged()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
-        Err(source) => Err(SecretFileError::Read {
+        Err(source) => Err(MembershipError::File(SecretFileError::Read {
             path: path.to_owned(),
             source,
-        }),
+        })),
     }
 }
 
@@ -263,6 +265,6 @@ mod tests {
         assert!(MemberBook::load(&path, thief.node_id()).is_err());
         std::fs::write(&path, b"not a list").unwrap();
         let error = MemberBook::load(&path, organiser.node_id()).unwrap_err();
-        assert!(error.to_string().contains("list of members"), "{error}");
+        assert!(error.to_string().contains("is damaged"), "{error}");
     }
 }

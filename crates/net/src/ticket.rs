@@ -10,7 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use fednode_core::{FederationId, NodeId, Timestamp};
+use fednode_core::{FederationId, NodeId, Role, Timestamp};
 use libp2p::Multiaddr;
 use serde::{Deserialize, Serialize};
 
@@ -89,6 +89,8 @@ pub struct Ticket {
     pub organiser: NodeId,
     /// The secret of the invitation.
     pub secret: InvitationSecret,
+    /// What the invited may be: the program that uses the ticket must be of that kind.
+    pub role: Role,
     /// After this the invitation does not count any more.
     pub not_after: Timestamp,
     /// The network key, where the federation has one.
@@ -111,13 +113,14 @@ pub enum TicketError {
     Unreadable,
 }
 
-/// Without the names of its fields, because people copy tickets: addresses, federation, organiser, secret, last day, network
+/// Without the names of its fields, because people copy tickets: addresses, federation, organiser, secret, role, last day, network
 /// key.
 type Content = (
     Bounded<serde_bytes::ByteBuf, MAX_ADDRESSES>,
     FederationId,
     NodeId,
     InvitationSecret,
+    Role,
     Timestamp,
     Option<serde_bytes::ByteBuf>,
 );
@@ -132,6 +135,7 @@ impl fmt::Display for Ticket {
             self.federation,
             self.organiser,
             self.secret,
+            self.role,
             self.not_after,
             network_key.map(|key| serde_bytes::ByteBuf::from(key.to_bytes())),
         );
@@ -164,7 +168,7 @@ impl FromStr for Ticket {
         if blake3::hash(content).as_bytes()[..CHECKSUM_BYTES] != *checksum {
             return Err(TicketError::Damaged);
         }
-        let (addresses, federation, organiser, secret, not_after, network_key): Content =
+        let (addresses, federation, organiser, secret, role, not_after, network_key): Content =
             codec::decode(content, MAX_TEXT).map_err(|_| TicketError::Unreadable)?;
         let address = |bytes: serde_bytes::ByteBuf| Multiaddr::try_from(bytes.into_vec());
         let addresses = addresses.into_vec().into_iter().map(address);
@@ -177,6 +181,7 @@ impl FromStr for Ticket {
             federation,
             organiser,
             secret,
+            role,
             not_after,
             network_key: network_key
                 .transpose()
@@ -195,6 +200,7 @@ mod tests {
             federation: FederationId::from_bytes([3; 32]),
             organiser: NodeId::from_bytes([4; 32]),
             secret: InvitationSecret::generate(),
+            role: Role::Aggregator,
             not_after: Timestamp(5),
             network_key: Some(NetworkKey::generate()),
         }

@@ -230,6 +230,7 @@ async fn a_ticket_leads_to_a_certificate_that_lets_its_owner_in() {
         federation: closed.spec().id(),
         organiser: closed.organiser.node_id(),
         secret,
+        role: Role::Node,
         not_after: now(),
         network_key: None,
     };
@@ -257,6 +258,7 @@ async fn a_ticket_for_a_process_without_the_organisers_folder_says_so() {
         federation: closed.spec().id(),
         organiser: closed.organiser.node_id(),
         secret: InvitationSecret::generate(),
+        role: Role::Node,
         not_after: now(),
         network_key: None,
     };

@@ -7,6 +7,7 @@
 use std::path::Path;
 
 use fednode_core::Round;
+use fednode_store::whole_file;
 
 use crate::error::RunError;
 use crate::records;
@@ -67,9 +68,7 @@ fn keep(path: &Path, text: &str) -> Result<(), RunError> {
     if std::fs::read_to_string(path).is_ok_and(|kept| kept == text) {
         return Ok(());
     }
-    let staged = path.with_extension("tmp");
-    let written = std::fs::write(&staged, text).and_then(|()| std::fs::rename(&staged, path));
-    written.map_err(|error| {
+    whole_file::write(path, text.as_bytes()).map_err(|error| {
         RunError::StateContent(format!("cannot write `{}`: {error}", path.display()))
     })
 }

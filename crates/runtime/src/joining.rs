@@ -1,14 +1,35 @@
 //! Using a ticket: what `fednode join` and `fedboot join` have in common.
 //!
+//! ```text
+//!   ticket ─► is the folder free and of no other federation? ─► ask the organiser ─► is that what the ticket names? ─► files
+//! ```
+//!
 //! The key of the new member is made here and stays here. The ticket's secret is not kept: the certificate replaces it.
+//! Whatever would be refused afterwards is refused before anybody is asked, since a ticket can be used by one key only.
 
-use std::path::Path;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use fednode_core::{FederationSpec, Role};
-use fednode_net::{Identity, JoinError, MemberBook, Ticket};
+use fednode_net::{Admitted, Identity, JoinError, MemberBook, NetworkKey, Ticket, TicketError};
+use fednode_store::{is_free, whole_file};
 
 use crate::error::RunError;
 use crate::organiser::MEMBERS_FILE;
+
+/// The federation's spec, in a member's folder.
+pub const SPEC_FILE: &str = "federation.toml";
+/// The pre-shared key, in a member's folder.
+pub const NETWORK_KEY_FILE: &str = "network.key";
+
+/// The folder of a new member.
+#[derive(Debug)]
+pub struct Home {
+    /// For what people read.
+    pub dir: PathBuf,
+    /// The state folder inside.
+    pub state: PathBuf,
+}
 
 /// What a ticket brought.
 #[derive(Debug)]
@@ -19,52 +40,150 @@ pub struct Joined {
     pub name: String,
 }
 
-/// Asks the organiser to admit the key in a state folder, making the key if there is none, and keeps the certificate there.
+/// Reads a ticket as it is typed; `-` stands for a line of standard input, which no other process sees.
 ///
 /// # Errors
-/// Tells why this node may not join. Nothing but the key is left behind then, and the ticket can be used again.
-pub async fn join(ticket: &Ticket, state: &Path, role: Role) -> Result<Joined, RunError> {
-    let unusable = |error: &dyn std::fmt::Display| RunError::StateContent(error.to_string());
-    make_folder(state).map_err(|error| unusable(&format!("`{}`: {error}", state.display())))?;
-    let identity =
-        Identity::load_or_create(&state.join("key")).map_err(|error| unusable(&error))?;
+/// Says what is wrong with it.
+pub fn ticket(text: &str) -> Result<Ticket, TicketError> {
+    if text != "-" {
+        return text.parse();
+    }
+    let mut line = String::new();
+    // What cannot be read is no ticket.
+    _ = io::stdin().read_line(&mut line);
+    line.parse()
+}
+
+/// Asks the organiser to admit the key in a state folder, making the key if there is none, and writes spec, network key and
+/// certificate.
+///
+/// # Errors
+/// Tells why this node may not join. Nothing but the key is left behind then. The same folder can use the ticket again.
+pub async fn join(ticket: &Ticket, home: &Home, role: Role) -> Result<Joined, RunError> {
+    if ticket.role != role {
+        return Err(RunError::Configuration(format!(
+            "this ticket is for another program: use it with `{} join TICKET`",
+            program(ticket.role)
+        )));
+    }
+    home.check(ticket)?;
+    make_folder(&home.state).map_err(|error| unwritable(&home.state, &error))?;
+    let identity = Identity::load_or_create(&home.state.join("key")).map_err(content)?;
     let admitted = fednode_net::join(ticket, &identity)
         .await
         .map_err(|error| match error {
             JoinError::Refused(refusal) => RunError::NotAdmitted(refusal),
             other => RunError::Network(other.to_string()),
         })?;
-    let spec = FederationSpec::from_toml(&admitted.spec)
-        .map_err(|error| RunError::Configuration(format!("the organiser's spec: {error}")))?;
-    if spec.id() != ticket.federation || spec.organiser != Some(ticket.organiser) {
-        return Err(RunError::Configuration(
-            "the organiser's process sent another federation than the ticket names: ask for a new ticket".into(),
-        ));
-    }
-    let book = MemberBook::new(ticket.organiser);
-    for signed in &admitted.statements {
-        book.take(signed).map_err(|error| unusable(&error))?;
-    }
+    let (spec, book) = checked(ticket, &admitted)?;
     match book.role(&identity.node_id(), fednode_net::now()) {
         Ok(certified) if certified == role => {}
-        Ok(Role::Node) => return Err(wrong_program("fednode")),
-        Ok(Role::Aggregator) => return Err(wrong_program("fedboot")),
+        Ok(_) => return Err(RunError::Membership(fednode_core::Absence::Role)),
         Err(absence) => return Err(RunError::Membership(absence)),
     }
     let name = book.certificate(&identity.node_id());
     let name = name.map_or_else(String::new, |certificate| certificate.name.to_string());
-    book.save(&state.join(MEMBERS_FILE))
-        .map_err(|error| unusable(&error))?;
+    home.write(ticket, &spec)?;
+    book.save(&home.state.join(MEMBERS_FILE)).map_err(content)?;
     Ok(Joined { spec, name })
 }
 
-fn wrong_program(program: &str) -> RunError {
-    RunError::Configuration(format!(
-        "this ticket is for another role: use it with `{program} join TICKET` in this folder"
-    ))
+impl Home {
+    /// Refuses a folder of another federation, or one that a process uses.
+    fn check(&self, ticket: &Ticket) -> Result<(), RunError> {
+        let other = |path: &Path| {
+            RunError::Configuration(format!(
+                "`{}` is of another federation than the ticket: join in an empty folder (--dir)",
+                path.display()
+            ))
+        };
+        let path = self.dir.join(SPEC_FILE);
+        if let Some(text) = read(&path)? {
+            let spec = FederationSpec::from_toml(&text);
+            if !spec.is_ok_and(|spec| spec.id() == ticket.federation) {
+                return Err(other(&path));
+            }
+        }
+        let path = self.state.join("federation");
+        if read(&path)?.is_some_and(|id| id.trim() != ticket.federation.to_string()) {
+            return Err(other(&path));
+        }
+        let path = self.state.join(MEMBERS_FILE);
+        let book = MemberBook::load_any(&path).map_err(content)?;
+        if book.is_some_and(|book| book.organiser() != ticket.organiser) {
+            return Err(other(&path));
+        }
+        let path = self.dir.join(NETWORK_KEY_FILE);
+        if path.exists() && Some(NetworkKey::load(&path).map_err(content)?) != ticket.network_key {
+            return Err(RunError::Configuration(format!(
+                "`{}` is another key than the ticket's: move it away",
+                path.display()
+            )));
+        }
+        if !is_free(&self.state).map_err(|error| unwritable(&self.state, &error))? {
+            return Err(RunError::StateContent(format!(
+                "a process runs with state folder `{}`: stop it first",
+                self.state.display()
+            )));
+        }
+        Ok(())
+    }
+
+    fn write(&self, ticket: &Ticket, spec: &FederationSpec) -> Result<(), RunError> {
+        let path = self.dir.join(SPEC_FILE);
+        if !path.exists() {
+            whole_file::write(&path, spec.to_toml().as_bytes())
+                .map_err(|error| unwritable(&path, &error))?;
+        }
+        let path = self.dir.join(NETWORK_KEY_FILE);
+        if let Some(key) = ticket.network_key.as_ref().filter(|_| !path.exists()) {
+            key.save(&path).map_err(content)?;
+        }
+        Ok(())
+    }
 }
 
-fn make_folder(folder: &Path) -> std::io::Result<()> {
+/// Checks that what came is what the ticket names.
+fn checked(ticket: &Ticket, admitted: &Admitted) -> Result<(FederationSpec, MemberBook), RunError> {
+    let spec = FederationSpec::from_toml(&admitted.spec)
+        .map_err(|error| RunError::Configuration(format!("the organiser's spec: {error}")))?;
+    if spec.id() != ticket.federation || spec.organiser != Some(ticket.organiser) {
+        return Err(RunError::Configuration(
+            "the organiser's process serves another federation than the ticket names: ask for a new ticket"
+                .into(),
+        ));
+    }
+    let book = MemberBook::new(ticket.organiser);
+    for signed in &admitted.statements {
+        book.take(signed).map_err(content)?;
+    }
+    Ok((spec, book))
+}
+
+fn program(role: Role) -> &'static str {
+    match role {
+        Role::Node => "fednode",
+        Role::Aggregator => "fedboot",
+    }
+}
+
+fn content(error: impl std::fmt::Display) -> RunError {
+    RunError::StateContent(error.to_string())
+}
+
+fn unwritable(path: &Path, error: &io::Error) -> RunError {
+    RunError::StateContent(format!("cannot use `{}`: {error}", path.display()))
+}
+
+fn read(path: &Path) -> Result<Option<String>, RunError> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(unwritable(path, &error)),
+    }
+}
+
+fn make_folder(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
     #[cfg(unix)]
     {
@@ -72,4 +191,48 @@ fn make_folder(folder: &Path) -> std::io::Result<()> {
         std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use fednode_core::{FederationId, NodeId, Timestamp};
+    use fednode_net::InvitationSecret;
+
+    use super::*;
+
+    fn ticket(federation: FederationId) -> Ticket {
+        Ticket {
+            addresses: Vec::new(),
+            federation,
+            organiser: NodeId::from_bytes([1; 32]),
+            secret: InvitationSecret::generate(),
+            role: Role::Node,
+            not_after: Timestamp(0),
+            network_key: None,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_folder_of_another_federation_is_refused_before_anybody_is_asked() {
+        let folder = tempfile::tempdir().unwrap();
+        let home = Home {
+            dir: folder.path().to_owned(),
+            state: folder.path().join("state"),
+        };
+        let (ours, theirs) = (FederationSpec::default(), FederationId::from_bytes([7; 32]));
+        let spec = folder.path().join(SPEC_FILE);
+        std::fs::write(&spec, ours.to_toml()).unwrap();
+        let refusal = |result: Result<Joined, RunError>| result.unwrap_err().to_string();
+        let error = refusal(join(&ticket(theirs), &home, Role::Node).await);
+        assert!(error.contains("another federation"), "{error}");
+        assert!(!home.state.exists(), "nothing was made");
+        // The own federation goes further, and finds that the ticket names no address.
+        let error = refusal(join(&ticket(ours.id()), &home, Role::Node).await);
+        assert!(error.contains("names no address"), "{error}");
+        std::fs::write(&spec, "cut off").unwrap();
+        let error = refusal(join(&ticket(ours.id()), &home, Role::Node).await);
+        assert!(error.contains("another federation"), "{error}");
+        let error = refusal(join(&ticket(ours.id()), &home, Role::Aggregator).await);
+        assert!(error.contains("`fednode join TICKET`"), "{error}");
+    }
 }

@@ -89,6 +89,7 @@ pub use config::{Control, DEFAULT_LINGER, MemberConfig};
 pub use ending::{Finished, Outcome};
 pub use error::RunError;
 pub use exit::ExitCode;
+pub use fednode_store::whole_file;
 pub use final_model::ModelCard;
 pub use member::{StoredModel, run_aggregator, run_node, stored_model};
 pub use resources::{Memory, memory};

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fednode_core::{Absence, NodeId, Role, Timestamp, names};
-use fednode_net::{Admitted, JoinAsk, JoinRefusal, MemberBook, Registrar};
+use fednode_net::{Admitted, JoinAsk, JoinRefusal, MemberBook, MembershipError, Registrar};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::base::on_worker;
@@ -60,11 +60,11 @@ pub(crate) fn open(
         Some(folder) => Some(organiser(folder, id)?),
     };
     if let Some(organiser) = &organiser {
-        copy(organiser, &book).map_err(unusable)?;
+        organiser.exchange(&book).map_err(unusable)?;
         if book.role(&me, now) == Err(Absence::Unknown) {
             let name = config.name.clone().unwrap_or_else(|| default_name(role));
             organiser.admit(me, name, role, now).map_err(unusable)?;
-            copy(organiser, &book).map_err(unusable)?;
+            organiser.exchange(&book).map_err(unusable)?;
         }
     }
     call_by_name(&book);
@@ -84,10 +84,15 @@ pub(crate) fn open(
 
 /// Reads what the organiser has said from a state folder, for people who look at it; nothing if there is nothing. Calls
 /// members by their names from then on.
-pub fn look(state: &Path) -> Option<MemberBook> {
-    let book = MemberBook::load_any(&state.join(MEMBERS_FILE)).ok()??;
-    call_by_name(&book);
-    Some(book)
+///
+/// # Errors
+/// Fails if it is damaged or cannot be read.
+pub fn look(state: &Path) -> Result<Option<MemberBook>, MembershipError> {
+    let book = MemberBook::load_any(&state.join(MEMBERS_FILE))?;
+    if let Some(book) = &book {
+        call_by_name(book);
+    }
+    Ok(book)
 }
 
 fn default_name(role: Role) -> fednode_core::MemberName {
@@ -108,14 +113,6 @@ fn organiser(folder: &Path, id: NodeId) -> Result<Organiser, RunError> {
         )));
     }
     Ok(organiser)
-}
-
-/// Takes what is new in the organiser's folder.
-fn copy(organiser: &Organiser, book: &MemberBook) -> Result<(), OrganiserError> {
-    for signed in organiser.book()?.after(0) {
-        book.take(&signed)?;
-    }
-    Ok(())
 }
 
 fn call_by_name(book: &MemberBook) {
@@ -147,10 +144,11 @@ impl Membership {
             let mut seen = None;
             loop {
                 let changed = tokio::time::timeout(LOOK_EVERY, changes.changed()).await;
+                let is_news = matches!(changed, Ok(Ok(())));
                 if let Some(organiser) = &organiser {
-                    look_at(organiser, &book, &mut seen).await;
+                    look_at(organiser, &book, &mut seen, is_news).await;
                 }
-                if matches!(changed, Ok(Ok(()))) {
+                if is_news {
                     call_by_name(&book);
                     save(&book, &file).await;
                 }
@@ -159,23 +157,25 @@ impl Membership {
     }
 }
 
+/// Exchanges news with the organiser's folder, if there is any on either side.
 async fn look_at(
     organiser: &Arc<Organiser>,
     book: &Arc<MemberBook>,
     seen: &mut Option<SystemTime>,
+    is_news: bool,
 ) {
     let (organiser, book, before) = (Arc::clone(organiser), Arc::clone(book), *seen);
     let looked = on_worker(move || {
-        let changed = std::fs::metadata(organiser.members_file()).and_then(|file| file.modified());
-        let changed = changed.ok();
-        if changed.is_some() && changed != before {
-            copy(&organiser, &book).map_err(|error| RunError::StateContent(error.to_string()))?;
+        let changed = || std::fs::metadata(organiser.members_file())?.modified();
+        if is_news || changed().ok() != before {
+            organiser.exchange(&book)?;
         }
-        Ok::<_, RunError>(changed)
+        // The exchange may have written the file.
+        Ok::<_, OrganiserError>(changed().ok())
     });
     match looked.await {
         Ok(changed) => *seen = changed,
-        Err(error) => tracing::warn!(%error, "the organiser's folder cannot be read"),
+        Err(error) => tracing::warn!(%error, "the organiser's folder cannot be used"),
     }
 }
 

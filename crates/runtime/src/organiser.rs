@@ -166,6 +166,31 @@ impl Organiser {
         Ok(MemberBook::load(&self.members_file(), self.id())?)
     }
 
+    /// Brings the folder and a book up to date with each other. A folder that was restored from a backup so learns what it had
+    /// signed, and does not use a number twice.
+    ///
+    /// # Errors
+    /// Fails if a file cannot be used, or if the two contradict each other; what does not is exchanged all the same.
+    pub fn exchange(&self, book: &MemberBook) -> Result<(), OrganiserError> {
+        let session = self.session()?;
+        let (mut trouble, mut has_news) = (None, false);
+        for signed in book.after(0) {
+            match session.book.take(&signed) {
+                Ok(is_new) => has_news |= is_new,
+                Err(error) => trouble = Some(error),
+            }
+        }
+        if has_news {
+            session.book.save(&self.members_file())?;
+        }
+        for signed in session.book.after(0) {
+            if let Err(error) = book.take(&signed) {
+                trouble = Some(error);
+            }
+        }
+        trouble.map_or(Ok(()), |error| Err(error.into()))
+    }
+
     /// Admits a node without a ticket: the organiser's own.
     ///
     /// # Errors
@@ -278,9 +303,16 @@ impl Organiser {
         }
         match invitation.used_by {
             Some(node) if node != joiner => return Err(JoinRefusal::Used),
-            Some(_) => return Ok(session.book.after(0)),
+            Some(_) if session.book.certificate(&joiner).is_some() => {
+                return Ok(session.book.after(0));
+            }
+            // Used and never admitted, for want of disk space perhaps: it is the same node, so it is admitted now.
+            Some(_) => {}
             None if now > invitation.not_after => return Err(JoinRefusal::Expired),
             None => {}
+        }
+        if session.is_full() {
+            return Err(broken(OrganiserError::Full));
         }
         // First the note that the ticket is used: a crash in between costs a ticket and never gives two memberships.
         session.invitations[at].used_by = Some(joiner);
@@ -387,13 +419,18 @@ impl Session<'_> {
     }
 
     fn admit(&self, certificate: Certificate, now: Timestamp) -> Result<(), OrganiserError> {
-        if self.book.reached() as usize >= MAX_STATEMENTS - RESERVED {
+        if self.is_full() {
             return Err(OrganiserError::Full);
         }
         let organiser = self.organiser;
         self.book
             .say(&organiser.key, now, Ruling::Admit(certificate))?;
         Ok(self.book.save(&organiser.members_file())?)
+    }
+
+    /// Tells whether only revocations fit.
+    fn is_full(&self) -> bool {
+        self.book.reached() as usize >= MAX_STATEMENTS - RESERVED
     }
 
     fn save_invitations(&self) -> Result<(), OrganiserError> {
@@ -457,6 +494,40 @@ mod tests {
         assert_eq!(organiser.book().unwrap().role(&bob, NOW), Ok(Role::Node));
         let rows = organiser.list(NOW).unwrap();
         assert_eq!((rows.len(), rows[0].standing), (1, "member"));
+    }
+
+    #[test]
+    fn a_restored_folder_learns_what_it_had_signed_and_uses_no_number_twice() {
+        let folder = tempfile::tempdir().unwrap();
+        let organiser = Organiser::create(folder.path()).unwrap();
+        let (ann, bob) = (NodeId::from_bytes([1; 32]), NodeId::from_bytes([2; 32]));
+        organiser.admit(ann, name("ann"), Role::Node, NOW).unwrap();
+        let backup = fs::read(organiser.members_file()).unwrap();
+        organiser.admit(bob, name("bob"), Role::Node, NOW).unwrap();
+        let others = organiser.book().unwrap();
+        fs::write(organiser.members_file(), backup).unwrap();
+        organiser.exchange(&others).unwrap();
+        assert_eq!(organiser.revoke("ann", NOW).unwrap(), Some(ann));
+        organiser.exchange(&others).unwrap();
+        assert_eq!(others.role(&ann, NOW), Err(Absence::Revoked));
+        assert_eq!(others.role(&bob, NOW), Ok(Role::Node));
+    }
+
+    #[test]
+    fn a_ticket_whose_certificate_was_lost_to_a_full_disk_still_admits_its_node() {
+        let folder = tempfile::tempdir().unwrap();
+        let organiser = Organiser::create(folder.path()).unwrap();
+        let secret = organiser
+            .invite(name("bob"), Role::Node, WEEK, NOW)
+            .unwrap();
+        let bob = NodeId::from_bytes([1; 32]);
+        organiser
+            .answer(&ask(secret, bob), bob, FEDBOOT, NOW)
+            .unwrap();
+        // The ticket is noted as used, and the statement is gone.
+        fs::remove_file(organiser.members_file()).unwrap();
+        let again = organiser.answer(&ask(secret, bob), bob, FEDBOOT, NOW);
+        assert_eq!(again.unwrap().len(), 1);
     }
 
     #[test]

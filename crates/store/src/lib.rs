@@ -51,6 +51,7 @@ mod checkpoint;
 mod disk;
 mod folder;
 pub mod ledger;
+pub mod whole_file;
 
 use std::path::Path;
 use std::sync::Arc;

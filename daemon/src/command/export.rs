@@ -13,11 +13,11 @@ use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::whole_file;
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::model::{Model, ModelArgs};
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::table::bytes;
+use fednode_store::whole_file;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

@@ -18,15 +18,16 @@ use fednode_runtime::settings::Network;
 use serde::Serialize;
 
 use crate::command::start::read_and_tell;
-use crate::whole_file;
 use fednode_cli::config::Config;
 use fednode_cli::data::{self, Division};
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::federation;
 use fednode_cli::files::{NETWORK_KEY, NODE as NODE_FILE, SPEC as SPEC_FILE};
+use fednode_cli::layers;
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::shard::Shard;
+use fednode_store::whole_file;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,26 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     federation::refuse_preset(&args.federation, &args.dir).or_fail(ExitCode::Configuration)?;
     refuse_what_is_kept(args)?;
     fs::create_dir_all(&args.dir).map_err(|error| unwritable(&args.dir, &error))?;
-    let (spec, spec_file, organiser) = spec(args)?;
+    let state = state(&args.dir)?;
+    if args.again {
+        run_id::refuse_if_used(&state)?;
+    }
+    let Federation {
+        spec,
+        file: spec_file,
+        organiser,
+        renewed,
+    } = spec(args)?;
+    // Before the new spec is written: a plain start must find both of one run.
+    let aside = if args.again {
+        run_id::set_aside(&state, spec.id())?
+    } else {
+        None
+    };
+    if let Some(text) = renewed {
+        let path = args.dir.join(SPEC_FILE);
+        whole_file::write(&path, text.as_bytes()).map_err(|error| unwritable(&path, &error))?;
+    }
     let config = Config {
         data: origin::rooted_source(&source(args)?),
         shard: shard(args, &spec),
@@ -82,8 +102,6 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     };
     let node_file = write_if_absent(&args.dir.join(NODE_FILE), || Ok(config.to_toml()))?;
     let mut files = vec![spec_file, node_file];
-    let state = args.dir.join(config.state());
-    let aside = args.again.then(|| run_id::set_aside(&state)).transpose()?;
     fs::create_dir_all(&state).map_err(|error| unwritable(&state, &error))?;
     let key = state.join("key");
     files.push(Entry::of(&key));
@@ -101,7 +119,8 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
                 .or_fail(ExitCode::State)?;
         }
     }
-    let needs_ticket = spec.organiser.is_some() && organiser.is_none();
+    let has_certificate = state.join(organiser::MEMBERS_FILE).exists();
+    let needs_ticket = spec.organiser.is_some() && organiser.is_none() && !has_certificate;
     let (node_id, federation) = (identity.node_id().to_string(), spec.id().to_string());
     output::print(
         &Prepared {
@@ -111,7 +130,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
             folder: args.dir.clone(),
             organises: organiser.is_some(),
             needs_ticket,
-            aside: aside.flatten(),
+            aside,
         },
         form,
     )
@@ -156,8 +175,28 @@ fn refuse_what_is_kept(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The federation that is prepared.
+struct Federation {
+    spec: FederationSpec,
+    file: Entry,
+    /// Whoever admits its members, if that is done here.
+    organiser: Option<Organiser>,
+    /// The text of the spec with the id of another run, not written yet.
+    renewed: Option<String>,
+}
+
+/// Returns the state folder that is meant: that of node.toml, if there is one.
+fn state(dir: &Path) -> anyhow::Result<PathBuf> {
+    let file = dir.join(NODE_FILE);
+    if !file.exists() {
+        return Ok(dir.join(Config::default().state()));
+    }
+    let config = layers::resolve(&toml::Table::new(), Some(&file))?;
+    Ok(config.state().to_owned())
+}
+
 /// Reads the spec that is there, or makes one.
-fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry, Option<Organiser>)> {
+fn spec(args: &Args) -> anyhow::Result<Federation> {
     let path = args.dir.join(SPEC_FILE);
     let entry = Entry::of(&path);
     if args.again && !entry.existed {
@@ -168,24 +207,31 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry, Option<Organiser>
         return Err(fail(ExitCode::Configuration, text));
     }
     if entry.existed {
-        let mut text = fs::read_to_string(&path).map_err(|error| unwritable(&path, &error))?;
+        let text = fs::read_to_string(&path).map_err(|error| unwritable(&path, &error))?;
         let named = |error| {
             fail(
                 ExitCode::Configuration,
                 format!("`{}`: {error}", path.display()),
             )
         };
-        if args.again {
-            text = run_id::renewed(&text, &run_id::fresh()).map_err(named)?;
-        }
-        let spec = read_and_tell(&text).map_err(named)?;
-        own_model::check(&spec).map_err(|error| named(ConfigError(error.to_string())))?;
-        if args.again {
-            whole_file::write(&path, text.as_bytes()).map_err(|error| unwritable(&path, &error))?;
-        }
         let organiser = args.dir.join(organiser::FOLDER);
         let organiser = organiser.exists().then(|| Organiser::open(&organiser));
-        return Ok((spec, entry, organiser.transpose().or_fail(ExitCode::State)?));
+        let organiser = organiser.transpose().or_fail(ExitCode::State)?;
+        let mut spec = read_and_tell(&text).map_err(named)?;
+        // The id is drawn by the organiser. Members have its new file here already.
+        let draws = args.again && (organiser.is_some() || spec.organiser.is_none());
+        let renewed = draws.then(|| run_id::renewed(&text, &run_id::fresh()));
+        let renewed = renewed.transpose().map_err(named)?;
+        if let Some(text) = &renewed {
+            spec = FederationSpec::from_toml(text).map_err(named)?;
+        }
+        own_model::check(&spec).map_err(|error| named(ConfigError(error.to_string())))?;
+        return Ok(Federation {
+            spec,
+            file: entry,
+            organiser,
+            renewed,
+        });
     }
     let source = source(args)?;
     let facts = data::facts(&source)?;
@@ -210,7 +256,12 @@ fn spec(args: &Args) -> anyhow::Result<(FederationSpec, Entry, Option<Organiser>
     spec.organiser = organiser.as_ref().map(Organiser::id);
     spec.fingerprints.run = Some(run_id::fresh());
     write_if_absent(&path, || Ok(spec.to_toml()))?;
-    Ok((spec, entry, organiser))
+    Ok(Federation {
+        spec,
+        file: entry,
+        organiser,
+        renewed: None,
+    })
 }
 
 /// Makes the organiser's key, or takes the one of an earlier attempt.

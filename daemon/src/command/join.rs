@@ -1,24 +1,24 @@
 //! `fednode join TICKET`: from a line of text to a running member.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use fednode_core::Role;
-use fednode_net::{NetworkKey, Ticket};
+use fednode_data::DataSource;
+use fednode_net::Ticket;
 use fednode_runtime::exit::ExitCode;
-use fednode_runtime::joining::{self, Joined};
+use fednode_runtime::joining::{self, Home};
 use fednode_runtime::settings::Network;
 use serde::Serialize;
 
 use crate::command::start;
-use crate::whole_file;
 use fednode_cli::config::Config;
 use fednode_cli::data;
 use fednode_cli::failure::{OrFail, fail};
-use fednode_cli::files::{NETWORK_KEY, NODE, SPEC};
+use fednode_cli::files::{NETWORK_KEY, NODE};
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::shard::Shard;
+use fednode_store::whole_file;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -48,24 +48,27 @@ pub(crate) struct Args {
 pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     // First of all: it may start this program anew.
     fednode_runtime::allocator::settle();
-    let ticket = ticket(&args.ticket)?;
+    let ticket = joining::ticket(&args.ticket).or_fail(ExitCode::Usage)?;
     let node_file = args.dir.join(NODE);
-    if args.data.is_none() && !node_file.exists() {
-        let text = "say where this member's samples are: --data csv:FILE,label=COLUMN, for example";
-        return Err(fail(ExitCode::Usage, text));
-    }
-    // Before the ticket is used: a source that cannot be read is found first.
-    let source = args.data.as_deref().map(data::source).transpose()?;
+    let source = source(&args, &node_file)?;
     let config = config(&args, &ticket, source);
-    let state = args.dir.join(config.state());
+    let home = Home {
+        dir: args.dir.clone(),
+        state: args.dir.join(config.state()),
+    };
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .or_fail(ExitCode::Internal)?;
     let joined = runtime
-        .block_on(joining::join(&ticket, &state, Role::Node))
+        .block_on(joining::join(&ticket, &home, Role::Node))
         .map_err(|error| fail(error.exit_code(), error.to_string()))?;
-    write(&args.dir, &ticket, &joined, &config)?;
+    if !node_file.exists() {
+        whole_file::write(&node_file, config.to_toml().as_bytes()).map_err(|error| {
+            let text = format!("cannot use `{}`: {error}", node_file.display());
+            fail(ExitCode::State, text)
+        })?;
+    }
     output::print_line(
         &Membership {
             joined: joined.name,
@@ -81,20 +84,33 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     start::run(start::Args::of_file(node_file), form)
 }
 
-fn ticket(text: &str) -> anyhow::Result<Ticket> {
-    let text = if text == "-" {
-        let mut line = String::new();
-        std::io::stdin()
-            .read_line(&mut line)
-            .or_fail(ExitCode::Usage)?;
-        line
-    } else {
-        text.to_owned()
-    };
-    text.parse().or_fail(ExitCode::Usage)
+/// Returns where the samples are, read once: whatever is wrong with them is found before the ticket is used.
+fn source(args: &Args, node_file: &Path) -> anyhow::Result<Option<DataSource>> {
+    if !node_file.exists() {
+        let text = "say where this member's samples are: --data csv:FILE,label=COLUMN, for example";
+        let named = args.data.as_deref();
+        let named = named.ok_or_else(|| fail(ExitCode::Usage, text.to_owned()))?;
+        let source = data::source(named)?;
+        data::facts(&source)?;
+        return Ok(Some(source));
+    }
+    let kept = [
+        ("data", args.data.is_some()),
+        ("shard", args.shard.is_some()),
+        ("listen", !args.listen.is_empty()),
+        ("device", args.device.is_some()),
+    ];
+    let kept = kept.into_iter().find(|(_, is_given)| *is_given);
+    kept.map_or(Ok(None), |(key, _)| {
+        let text = format!(
+            "`{}` is kept as it is, so nothing would set `{key}`: write it there",
+            node_file.display()
+        );
+        Err(fail(ExitCode::Configuration, text))
+    })
 }
 
-fn config(args: &Args, ticket: &Ticket, source: Option<fednode_data::DataSource>) -> Config {
+fn config(args: &Args, ticket: &Ticket, source: Option<DataSource>) -> Config {
     let plain = Config::default();
     let listen = if args.listen.is_empty() {
         plain.network.listen.clone()
@@ -116,46 +132,6 @@ fn config(args: &Args, ticket: &Ticket, source: Option<fednode_data::DataSource>
         },
         ..plain
     }
-}
-
-/// Writes the files of a member. What is there stays, if it says the same.
-fn write(dir: &Path, ticket: &Ticket, joined: &Joined, config: &Config) -> anyhow::Result<()> {
-    let unwritable = |path: &Path, error: std::io::Error| {
-        let text = format!("cannot use `{}`: {error}", path.display());
-        fail(ExitCode::State, text)
-    };
-    let spec = dir.join(SPEC);
-    if spec.exists() {
-        let text = fs::read_to_string(&spec).map_err(|error| unwritable(&spec, error))?;
-        if start::read_and_tell(&text).is_ok_and(|there| there.id() != joined.spec.id()) {
-            let text = format!(
-                "`{}` is of another federation: join in an empty folder (--dir)",
-                spec.display()
-            );
-            return Err(fail(ExitCode::Configuration, text));
-        }
-    } else {
-        let text = joined.spec.to_toml();
-        whole_file::write(&spec, text.as_bytes()).map_err(|error| unwritable(&spec, error))?;
-    }
-    if let Some(key) = &ticket.network_key {
-        let path = dir.join(NETWORK_KEY);
-        if !path.exists() {
-            key.save(&path).or_fail(ExitCode::State)?;
-        } else if NetworkKey::load(&path).or_fail(ExitCode::State)? != *key {
-            let text = format!(
-                "`{}` is another key than the ticket's: move it away",
-                path.display()
-            );
-            return Err(fail(ExitCode::Configuration, text));
-        }
-    }
-    let node = dir.join(NODE);
-    if !node.exists() {
-        let text = config.to_toml();
-        whole_file::write(&node, text.as_bytes()).map_err(|error| unwritable(&node, error))?;
-    }
-    Ok(())
 }
 
 /// What came of it.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fednode_core::{FederationSpec, MemberName, NodeId, Role, Timestamp};
-use fednode_net::{Identity, Multiaddr, NetworkKey, Ticket, is_loopback};
+use fednode_net::{Identity, MemberBook, Multiaddr, NetworkKey, Ticket, is_circuit, is_loopback};
 use fednode_runtime::control::Client;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::membership;
@@ -116,6 +116,7 @@ pub(crate) fn invite(args: &InviteArgs, form: Form) -> anyhow::Result<()> {
         federation: spec.id(),
         organiser: organiser.id(),
         secret,
+        role,
         not_after: now + life,
         network_key,
     };
@@ -139,7 +140,8 @@ pub(crate) fn list(args: &MembersArgs, form: Form) -> anyhow::Result<()> {
     let rows = match &args.state {
         None => open(&args.folder.dir)?.list(now).map_err(failure)?,
         Some(state) => {
-            let book = membership::look(state).ok_or_else(|| {
+            let book = membership::look(state).or_fail(ExitCode::State)?;
+            let book = book.ok_or_else(|| {
                 let text = format!(
                     "`{}` knows no members: it is of a federation without an organiser, or no state folder",
                     state.display()
@@ -176,7 +178,14 @@ fn open(dir: &Path) -> anyhow::Result<Organiser> {
         );
         return Err(fail(ExitCode::State, text));
     }
-    Organiser::open(&folder).map_err(failure)
+    let organiser = Organiser::open(&folder).map_err(failure)?;
+    // The node beside it may know more, if the organiser's folder was restored from a backup.
+    let known = config(dir)?.state().join(organiser::MEMBERS_FILE);
+    if known.exists() {
+        let book = MemberBook::load(&known, organiser.id()).or_fail(ExitCode::State)?;
+        organiser.exchange(&book).map_err(failure)?;
+    }
+    Ok(organiser)
 }
 
 fn failure(error: OrganiserError) -> anyhow::Error {
@@ -226,6 +235,8 @@ fn own_addresses(config: &Config) -> anyhow::Result<Vec<Multiaddr>> {
     });
     let addresses = external.chain(status.listeners);
     let mut addresses: Vec<Multiaddr> = addresses.filter_map(|text| text.parse().ok()).collect();
+    // A relay takes members only.
+    addresses.retain(|address| !is_circuit(address));
     // Those of this machine only help a member on this machine.
     if addresses.iter().any(|address| !is_loopback(address)) {
         addresses.retain(|address| !is_loopback(address));

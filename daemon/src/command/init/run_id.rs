@@ -3,12 +3,13 @@
 //! Adverts live for a day and more. Without it, somebody who kept those of an old run could say them again in a new one,
 //! and its nodes would follow the old closings to the end.
 
-use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
-use fednode_core::{ConfigError, FederationSpec};
+use fednode_core::{ConfigError, FederationId, FederationSpec};
 use fednode_net::Identity;
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::organiser::MEMBERS_FILE;
 
 use fednode_cli::failure::{OrFail, fail};
 
@@ -68,36 +69,64 @@ fn sets_the_key(line: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with('='))
 }
 
-/// Makes room for the state of another run: the folder of the last one keeps its content under another name, and the new one
-/// has the same key.
+/// What a node keeps from one run to the next: who it is, and that it is a member.
+const KEPT: [&str; 2] = ["key", MEMBERS_FILE];
+
+/// Refuses while a node runs with a state folder.
 ///
 /// # Errors
-/// Fails if a node runs with it, and if the disk does.
-pub(super) fn set_aside(state: &Path) -> anyhow::Result<Option<std::path::PathBuf>> {
+/// Says what to do.
+pub(super) fn refuse_if_used(state: &Path) -> anyhow::Result<()> {
+    if fednode_store::is_free(state).or_fail(ExitCode::State)? {
+        return Ok(());
+    }
+    let text = format!(
+        "a node runs with state folder `{}`: stop it first (`fednode stop`)",
+        state.display()
+    );
+    Err(fail(ExitCode::State, text))
+}
+
+/// Makes room for the state of another run: the folder of the last one keeps its content under another name, and the new one
+/// has the same key and certificate. Does nothing to a folder that is of this federation already.
+///
+/// # Errors
+/// Fails if the disk does. Nothing is lost then: what is to be kept is copied before the folder gets its other name.
+pub(super) fn set_aside(state: &Path, next: FederationId) -> anyhow::Result<Option<PathBuf>> {
+    let name = state.file_name().unwrap_or_default().to_string_lossy();
+    let ready = state.with_file_name(format!("{name}.next"));
+    // An earlier attempt ended between its two last steps.
+    if !state.exists() && ready.exists() {
+        fs::rename(&ready, state).or_fail(ExitCode::State)?;
+    }
     let Ok(federation) = fs::read_to_string(state.join("federation")) else {
         return Ok(None);
     };
-    if !fednode_store::is_free(state).or_fail(ExitCode::State)? {
-        let text = format!(
-            "a node runs with state folder `{}`: stop it first (`fednode stop`)",
-            state.display()
-        );
-        return Err(fail(ExitCode::State, text));
+    if federation.trim() == next.to_string() {
+        return Ok(None);
     }
     let short: String = federation.trim().chars().take(8).collect();
-    let name = state.file_name().unwrap_or_default().to_string_lossy();
     let aside = state.with_file_name(format!("{name}-{short}"));
-    let moved = fs::rename(state, &aside).and_then(|()| {
-        fs::create_dir_all(state)?;
-        let key = aside.join("key");
-        if key.exists() {
-            // Copied with its permissions: nobody else may read it.
-            fs::copy(key, state.join("key"))?;
-        }
-        Ok(())
-    });
+    let moved = prepare(state, &ready)
+        .and_then(|()| fs::rename(state, &aside))
+        .and_then(|()| fs::rename(&ready, state));
     moved.or_fail(ExitCode::State)?;
     Ok(Some(aside))
+}
+
+/// Makes the folder of the next run, with what is kept.
+fn prepare(state: &Path, ready: &Path) -> io::Result<()> {
+    fs::create_dir_all(ready)?;
+    for name in KEPT {
+        match fs::read(state.join(name)) {
+            // Nobody else may read it, and a full disk must not leave half a key.
+            Ok(bytes) => fednode_net::replace_secret_file(&ready.join(name), &bytes)
+                .map_err(io::Error::other)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -130,12 +159,23 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let state = home.path().join("state");
         fs::create_dir(&state).unwrap();
-        assert!(set_aside(&state).unwrap().is_none(), "nothing ran yet");
+        let next = FederationId::from_bytes([7; 32]);
+        assert!(
+            set_aside(&state, next).unwrap().is_none(),
+            "nothing ran yet"
+        );
         let key = Identity::load_or_create(&state.join("key")).unwrap();
         fs::write(state.join("federation"), "0123456789abcdef\n").unwrap();
-        let aside = set_aside(&state).unwrap().unwrap();
+        fs::write(state.join(MEMBERS_FILE), b"members").unwrap();
+        let aside = set_aside(&state, next).unwrap().unwrap();
         assert!(aside.ends_with("state-01234567") && aside.join("federation").exists());
         let again = Identity::load_or_create(&state.join("key")).unwrap();
         assert!(again.node_id() == key.node_id() && !state.join("federation").exists());
+        assert_eq!(fs::read(state.join(MEMBERS_FILE)).unwrap(), b"members");
+        // A crash between the two last steps.
+        fs::rename(&state, home.path().join("state.next")).unwrap();
+        assert!(set_aside(&state, next).unwrap().is_none());
+        let again = Identity::load(&state.join("key")).unwrap();
+        assert_eq!(again.node_id(), key.node_id());
     }
 }

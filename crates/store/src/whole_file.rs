@@ -8,7 +8,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// As the disk does; nothing is left behind then, and what was there before stays.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(".partial");
     let partial = path.with_file_name(name);
