@@ -292,6 +292,7 @@ impl Aggregator {
     fn follow(&mut self, author: NodeId, round: Round, global: &Global) {
         let counts_again = self.spec.round.participation >= 1.0 && !self.broadcast_set.is_partial();
         self.chain.follow(&self.view, round, global, counts_again);
+        self.view.on_followed(author);
         self.n_members = global.members.len();
         self.outbox.note(Note::RoundClosed {
             round,
@@ -455,6 +456,7 @@ impl Aggregator {
         if !self.open.closer.is_averaging() {
             return;
         }
+        self.view.doubt_refused(&report);
         let Some(mean) = self.open.closer.on_averaged(report, &mut self.outbox) else {
             return;
         };

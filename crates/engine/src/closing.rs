@@ -75,6 +75,10 @@ pub(crate) struct Closer {
     rounds: BTreeMap<Round, usize>,
     /// The mean is being computed, or is already announced.
     is_averaging: bool,
+    /// The adverts of the members whose mean was ordered last.
+    ordered: Vec<AdvertId>,
+    /// Those have no mean, so it is not ordered again.
+    is_futile: bool,
 }
 
 /// The mean of a round that can be closed.
@@ -98,6 +102,8 @@ impl Closer {
             n_held: 0,
             rounds,
             is_averaging: false,
+            ordered: Vec::new(),
+            is_futile: false,
         }
     }
 
@@ -320,14 +326,20 @@ impl Closer {
         self.is_averaging
     }
 
-    /// Orders the mean of the parts that have this base; nothing if they are too few, or if it was ordered already.
+    /// Orders the mean of the parts that have this base; nothing if they are too few, if it was ordered already, or if the
+    /// same parts were found to have none.
     pub(crate) fn order_mean(&mut self, base: Base, seed: DrawSeed) -> Option<AverageOrder> {
         if self.is_averaging {
             return None;
         }
         let (round, members) = self.members(base, seed);
-        self.is_averaging = members.len() >= self.spec.fewest_members() as usize;
-        self.is_averaging.then_some(AverageOrder {
+        let adverts: Vec<AdvertId> = members.iter().map(|member| member.advert).collect();
+        let is_known = self.is_futile && adverts == self.ordered;
+        if is_known || members.len() < self.spec.fewest_members() as usize {
+            return None;
+        }
+        (self.is_averaging, self.is_futile, self.ordered) = (true, false, adverts);
+        Some(AverageOrder {
             round,
             purpose: Purpose::Close,
             members,
@@ -343,6 +355,12 @@ impl Closer {
         outbox: &mut Outbox,
     ) -> Option<Mean> {
         let is_whole = report.lost.is_empty() && report.rejected.is_empty();
+        if let Some(reason) = report.impossible.filter(|_| is_whole) {
+            // Computed again from the same parts it would fail again, at once and for ever.
+            self.is_futile = true;
+            let parts = self.ordered.len();
+            tracing::warn!(round = %report.round, parts, reason, "parts have no mean: the round waits for others");
+        }
         for node in report.lost {
             self.remove(node);
         }
@@ -605,6 +623,32 @@ mod tests {
         assert_eq!(closing.offer(update), None, "its part is here");
         let (_, members) = closing.members(base(9), DrawSeed::of(0));
         assert_eq!(members[0].advert, again);
+    }
+
+    #[test]
+    fn a_mean_that_cannot_be_is_ordered_once() {
+        let mut closing = collect(&[(1, 4, local(9, 11, 5)), (2, 4, local(9, 12, 5))]);
+        let seed = DrawSeed::of(0);
+        let order = closing.order_mean(base(9), seed).unwrap();
+        let report = AverageReport {
+            round: order.round,
+            purpose: order.purpose,
+            mean: None,
+            members: order.members,
+            rejected: vec![],
+            lost: vec![],
+            excused: vec![],
+            disbelieved: vec![],
+            impossible: Some("nobody is believed".to_owned()),
+        };
+        let mut outbox = Outbox::default();
+        assert!(closing.on_averaged(report, &mut outbox).is_none());
+        assert_eq!(closing.order_mean(base(9), seed), None, "the same parts");
+        let third = local(9, 13, 5);
+        offer(&mut closing, 3, 4, &third);
+        closing.resolve(third.shared.unwrap().id, Arrival::Held);
+        let order = closing.order_mean(base(9), seed);
+        assert_eq!(order.map(|order| order.members.len()), Some(3));
     }
 
     #[test]

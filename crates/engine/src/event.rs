@@ -310,6 +310,9 @@ pub struct AverageReport {
     /// Members whose statistics are not in the mean, and why. They are counted: whoever recomputes the mean leaves them out.
     #[serde(default)]
     pub disbelieved: Vec<(NodeId, String)>,
+    /// Why these parts have no mean, if they have none. The same parts would have none again.
+    #[serde(default)]
+    pub impossible: Option<String>,
 }
 
 /// A private module, in the store if it is for others.

@@ -13,7 +13,7 @@ use fednode_core::{
     Slot, Source,
 };
 use fednode_mix::matching::{self, Gives};
-use fednode_mix::statistics::robust;
+use fednode_mix::statistics::robust::{self, Limits};
 use fednode_mix::{Part, ScreenFault, merge as mix, rule, screen};
 
 use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
@@ -258,6 +258,7 @@ pub fn average(
         lost: Vec::new(),
         excused: Vec::new(),
         disbelieved: Vec::new(),
+        impossible: None,
     };
     let Some(averaging) = &spec.exchange.averaging else {
         return (None, report);
@@ -266,7 +267,7 @@ pub fn average(
     // Whoever closes leaves out what does not fit the median part. Whoever verifies must take what was counted, all of it.
     let measured = measure(order, load, &mut report.lost);
     let reference = match order.purpose {
-        Purpose::Close => match reference_part(&measured).and_then(|blob| load(&blob)) {
+        Purpose::Close => match reference_of(&measured, load, &mut report) {
             Some(reference) => Some(reference),
             None => return (None, report),
         },
@@ -283,17 +284,45 @@ pub fn average(
     // Statistics have a rule of their own, whatever that of training is.
     let gathers = Schedule::of(spec).gathers_statistics_in(order.round);
     let combined = if gathers {
-        robust::combine(&mut admitted, spec.statistics.max_distance)
+        let limits = Limits {
+            distance: spec.statistics.max_distance,
+            weight: spec.round.max_weight,
+        };
+        robust::combine(&mut admitted, limits)
     } else {
         rule::combine(&averaging.rule, &mut admitted).map(|mean| (mean, Vec::new()))
     };
     let is_incomplete = admitted.is_incomplete;
-    let (mean, doubts) = combined.ok().unzip();
-    let doubts = report.members.iter().zip(doubts.unwrap_or_default());
-    report.disbelieved = doubts
-        .filter_map(|(member, doubt)| Some((member.node, doubt?.to_string())))
-        .collect();
-    (mean.filter(|_| !is_incomplete), report)
+    match combined {
+        Ok((mean, doubts)) => {
+            let doubts = report.members.iter().zip(doubts);
+            report.disbelieved = doubts
+                .filter_map(|(member, doubt)| Some((member.node, doubt?.to_string())))
+                .collect();
+            (Some(mean).filter(|_| !is_incomplete), report)
+        }
+        Err(error) => {
+            report.impossible = Some(error.to_string());
+            (None, report)
+        }
+    }
+}
+
+/// Loads the part that others are judged against. Without one the report says why.
+fn reference_of(
+    parts: &[Measured],
+    load: Load<'_>,
+    report: &mut AverageReport,
+) -> Option<Arc<ParamSet>> {
+    let Some(member) = reference_member(parts) else {
+        report.impossible = Some("no part has finite numbers only".to_owned());
+        return None;
+    };
+    let reference = load(&member.shared.id);
+    if reference.is_none() {
+        report.lost.push(member.node);
+    }
+    reference
 }
 
 /// The parts that are averaged, loaded when the rule asks for them. What becomes of each member is reported.
@@ -361,8 +390,9 @@ fn measure(order: &AverageOrder, load: Load<'_>, lost: &mut Vec<NodeId>) -> Vec<
     parts
 }
 
-/// Returns the part of median norm among those with the most common layout: what a minority of liars cannot choose.
-fn reference_part(parts: &[Measured]) -> Option<BlobId> {
+/// Returns whose part has the median norm among those with the most common layout: what a minority of liars cannot choose.
+/// Of two it is the smaller one, since only what is too large is refused.
+fn reference_member(parts: &[Measured]) -> Option<Member> {
     let mut by_layout: BTreeMap<&Layout, Vec<&Measured>> = BTreeMap::new();
     for part in parts.iter().filter(|part| part.norm.is_finite()) {
         by_layout.entry(&part.layout).or_default().push(part);
@@ -371,8 +401,8 @@ fn reference_part(parts: &[Measured]) -> Option<BlobId> {
     // By norm: a liar can make its part as large as it likes, but not the median.
     common.sort_by(|a, b| a.norm.total_cmp(&b.norm));
     common
-        .get(common.len() / 2)
-        .map(|part| part.member.shared.id)
+        .get(common.len().saturating_sub(1) / 2)
+        .map(|part| part.member)
 }
 
 #[cfg(test)]

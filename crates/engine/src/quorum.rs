@@ -2,16 +2,17 @@
 //!
 //! Any two updates have a mean. If the first two that are out closed a round, one member could close every round with
 //! itself and a single other. So a closing that follows the head must count a quorum of the members of the closing
-//! before it, and of those who were only late for that one. Whoever has left, was banned or is gone is not expected any more. Each machine judges that for itself, by
-//! its own clock and its own connections, so nobody can vote others out.
+//! before it, and of those who were only late for that one. Whoever has left, was banned or is gone is not expected any
+//! more. Each machine judges that for itself, by its own clock and its own connections, so nobody can vote others out.
 //!
 //! ```text
 //! waiting ──grace time──► who is not there is not expected, and  ──deadline──► only those are expected
 //!                         more than half will do for an aggregator             whose update was heard
 //! ```
 //!
-//! Whoever publishes an update whose part cannot be had, or closes a round whose mean cannot, is not expected either until
-//! that changes.
+//! Whoever publishes an update whose part cannot be had or cannot be counted, or closes a round whose mean cannot be had, is
+//! not expected either until that changes. A machine finds out about parts when it closes the round itself. So where one of
+//! three has a part that is of no use, the two others close the round one after the other, and each follows the first.
 
 use std::time::Duration;
 
@@ -156,7 +157,8 @@ impl Judge<'_> {
     fn is_there(&self, node: NodeId, round: Round) -> bool {
         let view = self.view;
         if node == self.me {
-            return true;
+            // Its own part may be of no use beside the others'.
+            return !view.is_doubtful(node);
         }
         if view.has_left(node) || view.is_lost(node) || view.is_doubtful(node) {
             return false;

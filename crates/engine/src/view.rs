@@ -6,6 +6,7 @@
 
 mod closings;
 mod company;
+mod doubts;
 mod evidence;
 mod member;
 mod withdrawn;
@@ -21,10 +22,11 @@ use serde::{Deserialize, Serialize};
 
 use self::closings::Closings;
 use self::company::Company;
+use self::doubts::Doubts;
 use self::member::{NodeView, local_of};
 use self::withdrawn::Withdrawn;
 use crate::encoding::in_order;
-use crate::event::{Arrival, Lacking};
+use crate::event::{Arrival, AverageReport, Lacking};
 use crate::follower::Announced;
 use crate::names::OrderedNames;
 
@@ -72,8 +74,7 @@ pub(crate) struct View {
     nodes: OrderedNames<NodeId, NodeView>,
     company: Company,
     closings: Closings,
-    /// Whose part, or whose closing, could not be had when it was wanted last: nobody waits for them.
-    doubtful: BTreeSet<NodeId>,
+    doubts: Doubts,
     withdrawn: Withdrawn,
     /// How many rounds of adverts are kept per node: an older expert may stand in for up to I rounds.
     keep_rounds: u32,
@@ -86,7 +87,7 @@ impl View {
             nodes: OrderedNames::default(),
             company: Company::default(),
             closings: Closings::default(),
-            doubtful: BTreeSet::new(),
+            doubts: Doubts::default(),
             withdrawn: Withdrawn::default(),
             keep_rounds: keep_rounds.max(2),
         }
@@ -198,7 +199,7 @@ impl View {
         let view = self.node(node);
         view.connected = Some(role);
         view.lost = false;
-        view.aggregates = role == Role::Aggregator;
+        view.met = Some(role);
         if view.banned || view.left {
             return;
         }
@@ -224,12 +225,10 @@ impl View {
         self.closings.refute(closing);
     }
 
-    /// Counts the nodes that said that they leave, or are banned.
+    /// Counts the training nodes that said that they leave, or are banned. Of whom nothing else is known counts as none.
     pub(crate) fn n_gone(&self) -> usize {
-        self.nodes
-            .values()
-            .filter(|view| !view.is_present())
-            .count()
+        let gone = |view: &&NodeView| !view.is_present() && view.is_node();
+        self.nodes.values().filter(gone).count()
     }
 
     /// Tells whether a node is banned.
@@ -237,12 +236,23 @@ impl View {
         self.nodes.get(&node).is_some_and(|view| view.banned)
     }
 
-    /// Doubts a node until its part can be had.
+    /// Doubts a node until its part can be had, or what it closed is followed.
     pub(crate) fn doubt(&mut self, node: NodeId) {
-        // Bounded like the nodes: a flood of liars must not fill the memory.
-        if self.doubtful.len() < MAX_NODES {
-            self.doubtful.insert(node);
-        }
+        self.doubts.add(node);
+    }
+
+    /// Doubts those whose parts cannot be counted, until others of theirs come.
+    pub(crate) fn doubt_refused(&mut self, report: &AverageReport) {
+        let refused = report.rejected.iter().map(|(node, _)| *node);
+        refused.for_each(|node| self.doubt(node));
+    }
+
+    /// A closed round is followed, so its author is doubted no longer. Nor is any aggregator: it sends no parts that could
+    /// clear it, and a doubt is of what it closed before.
+    pub(crate) fn on_followed(&mut self, author: NodeId) {
+        let nodes = &self.nodes;
+        let aggregates = |node| nodes.get(&node).is_some_and(NodeView::is_aggregator);
+        self.doubts.lift(|node| node == author || aggregates(node));
     }
 
     /// A blob came, or cannot be had: whoever offers it as its part is doubted, or not any more.
@@ -253,8 +263,8 @@ impl View {
         };
         let nodes = &self.nodes;
         if arrival == Arrival::Held {
-            self.doubtful
-                .retain(|node| !nodes.get(node).is_some_and(offers));
+            self.doubts
+                .lift(|node| nodes.get(&node).is_some_and(offers));
             return;
         }
         let owners = nodes.iter().filter(|(_, view)| offers(view));
@@ -264,7 +274,7 @@ impl View {
 
     /// Tells whether there is no reason to wait for a node, or to prefer what it closed.
     pub(crate) fn is_doubtful(&self, node: NodeId) -> bool {
-        self.doubtful.contains(&node) || self.is_banned(node)
+        self.doubts.contains(node) || self.is_banned(node)
     }
 
     /// Tells whether a node said that it leaves.
@@ -301,7 +311,7 @@ impl View {
     /// trained. Of whom nothing is known, nothing is believed.
     pub(crate) fn is_aggregator(&self, node: NodeId) -> bool {
         let known = self.nodes.get(&node);
-        known.is_some_and(|view| view.aggregates && view.newest == Round::ZERO)
+        known.is_some_and(NodeView::is_aggregator)
     }
 
     /// Tells whether a node is connected.
@@ -331,6 +341,19 @@ impl View {
     pub(crate) fn newest_updates(&self) -> impl Iterator<Item = Update<'_>> {
         let present = self.nodes.values().filter(|view| view.is_present());
         present.filter_map(|view| Update::of(view.update.as_ref()?))
+    }
+
+    /// Visits everybody's newest update that fits: whoever is ahead of it has signed it all the same.
+    pub(crate) fn newest_that<'a>(
+        &'a self,
+        fits: impl Fn(&Update<'_>) -> bool + 'a,
+    ) -> impl Iterator<Item = Update<'a>> {
+        let present = self.nodes.values().filter(|view| view.is_present());
+        present.filter_map(move |view| {
+            view.locals()
+                .filter_map(|advert| Update::of(advert))
+                .find(&fits)
+        })
     }
 
     /// Returns a node's newest update, and its round.
@@ -485,112 +508,4 @@ impl View {
 }
 
 #[cfg(test)]
-mod tests {
-    use fednode_core::{Advert, FederationId, Sequence};
-
-    use super::*;
-
-    const AUTHOR: NodeId = NodeId::from_bytes([1; 32]);
-
-    /// An update of a round, with a number to tell two of one round apart.
-    fn update(round: u32, n_samples: u32) -> Arc<Accepted> {
-        let none = Timestamp(0);
-        let advert = Advert {
-            federation: FederationId::from_bytes([0; 32]),
-            author: AUTHOR,
-            sequence: Sequence {
-                incarnation: 1,
-                counter: 0,
-            },
-            round: Round(round),
-            issued_at: none,
-            expires_at: none,
-            body: Body::Local(Local::new(BlobId::of(b"initial"), n_samples)),
-        };
-        let id = AdvertId::of(&[round as u8, n_samples as u8]);
-        Arc::new(Accepted { id, advert })
-    }
-
-    /// What a view that keeps three rounds knows of rounds 1 to 6 after hearing updates in an order.
-    fn known(heard: &[(u32, u32)]) -> Vec<(u32, u32)> {
-        let mut view = View::new(3);
-        for (round, n_samples) in heard {
-            assert_eq!(view.record(&update(*round, *n_samples)), Recorded::News);
-        }
-        let newest = view.newest_local(AUTHOR).map(|(round, _)| round.0);
-        assert_eq!(newest, heard.iter().map(|(round, _)| *round).max());
-        (1..=6)
-            .filter_map(|round| Some((round, view.local(AUTHOR, Round(round))?.n_samples)))
-            .collect()
-    }
-
-    #[test]
-    fn one_update_a_round_is_kept_in_whatever_order_they_come() {
-        assert_eq!(
-            known(&[(1, 10), (2, 20), (3, 30)]),
-            [(1, 10), (2, 20), (3, 30)]
-        );
-        assert_eq!(
-            known(&[(3, 30), (1, 10), (2, 20)]),
-            [(1, 10), (2, 20), (3, 30)]
-        );
-        assert_eq!(
-            known(&[(2, 20), (3, 30), (1, 10), (4, 40)]),
-            [(1, 10), (2, 20), (3, 30), (4, 40)]
-        );
-    }
-
-    #[test]
-    fn the_later_of_two_updates_of_a_round_counts() {
-        assert_eq!(known(&[(1, 10), (1, 11)]), [(1, 11)], "the newest round");
-        assert_eq!(
-            known(&[(1, 10), (2, 20), (3, 30), (2, 21), (1, 11)]),
-            [(1, 11), (2, 21), (3, 30)],
-            "earlier rounds"
-        );
-    }
-
-    #[test]
-    fn what_was_asked_for_is_kept_also_when_it_is_old() {
-        let mut view = View::new(3);
-        view.record(&update(9, 90));
-        let member = |n_samples: u32| Member {
-            node: AUTHOR,
-            shared: BlobRef::of(b"part"),
-            weight: 1.0,
-            advert: update(1, n_samples).id,
-        };
-        view.record(&update(1, 10));
-        assert_eq!(view.signed(&member(10)), None, "nobody asked for it");
-        let (advert, author, named_by) = (member(10).advert, AUTHOR, NodeId::from_bytes([2; 32]));
-        let lacking = || {
-            vec![Lacking {
-                advert,
-                author,
-                named_by,
-            }]
-        };
-        let ask = |view: &mut View, now, since| {
-            view.take_due(lacking(), Timestamp(now), Timestamp(since))
-        };
-        assert_eq!(ask(&mut view, 100, 50), [], "gossip may bring it");
-        assert_eq!(ask(&mut view, 150, 100), lacking());
-        assert_eq!(ask(&mut view, 170, 120), [], "asked for a moment ago");
-        assert_eq!(ask(&mut view, 200, 150), lacking(), "once more");
-        assert_eq!(view.record(&update(1, 10)), Recorded::News);
-        assert_eq!(
-            view.signed(&member(10)).map(|advert| advert.id),
-            Some(member(10).advert)
-        );
-        assert_eq!(view.signed(&member(11)), None);
-    }
-
-    #[test]
-    fn rounds_that_are_too_old_are_forgotten_and_not_taken_in() {
-        assert_eq!(known(&[(1, 10), (2, 20), (5, 50)]), [(2, 20), (5, 50)]);
-        assert_eq!(
-            known(&[(6, 60), (1, 10), (2, 20), (3, 30)]),
-            [(3, 30), (6, 60)]
-        );
-    }
-}
+mod tests;

@@ -240,6 +240,7 @@ fn an_aggregator_recomputes_what_others_averaged_before_it_follows() {
             lost: vec![],
             excused: vec![],
             disbelieved: vec![],
+            impossible: None,
         };
         let outputs = aggregator.handle(NOW, Input::Averaged(report));
         let banned = outputs
@@ -351,6 +352,7 @@ fn accusation_starts_no_trial_beyond_its_evidence() {
             lost: vec![],
             excused: vec![],
             disbelieved: vec![],
+            impossible: None,
         })
     };
     let bans = |outputs: &[Output]| {

@@ -61,6 +61,12 @@ fn part(sums: &Statistics) -> ParamSet {
 
 /// Closes the round of statistics of these parts, then audits it. Returns the mean and what is said of it.
 fn close_and_audit(parts: Vec<ParamSet>, rule: &str) -> (ParamSet, AverageReport) {
+    let (mean, report) = close(&parts, rule);
+    (mean.unwrap(), report)
+}
+
+/// As [`close_and_audit`], where there may be no mean.
+fn close(parts: &[ParamSet], rule: &str) -> (Option<ParamSet>, AverageReport) {
     let held: BTreeMap<BlobId, Arc<ParamSet>> = parts
         .iter()
         .map(|params| (params.to_blob().0.id, Arc::new(params.clone())))
@@ -74,7 +80,7 @@ fn close_and_audit(parts: Vec<ParamSet>, rule: &str) -> (ParamSet, AverageReport
     let mut order = AverageOrder {
         round: Round(1),
         purpose: Purpose::Close,
-        members: (1..).zip(&parts).map(member).collect(),
+        members: (1..).zip(parts).map(member).collect(),
     };
     let mut spec = FederationSpec {
         rounds: 1,
@@ -93,8 +99,7 @@ fn close_and_audit(parts: Vec<ParamSet>, rule: &str) -> (ParamSet, AverageReport
     order.purpose = Purpose::Verify(0);
     order.members = report.members.clone();
     let (audited, again) = execute::average(&order, &spec, &mut load);
-    let mean = mean.unwrap();
-    assert_eq!(audited.as_ref(), Some(&mean), "an audit gets the same bits");
+    assert_eq!(audited, mean, "an audit gets the same bits");
     assert_eq!(again.disbelieved, report.disbelieved);
     (mean, report)
 }
@@ -111,6 +116,20 @@ fn a_liar_is_named_and_not_in_the_mean() {
         let others = (1..=7).filter(|n| *n != 3).map(|n| part(&honest(n)));
         assert_eq!(mean, close_and_audit(others.collect(), "mean").0);
     }
+}
+
+/// Without a reason nobody could tell why the round stands, and the same parts would be averaged for ever.
+#[test]
+fn sums_of_which_none_are_believed_have_no_mean_and_a_reason() {
+    let parts: Vec<ParamSet> = (1..=3).map(|n| part(&hundredfold(n))).collect();
+    let (mean, report) = close(&parts, "mean");
+    assert_eq!(mean, None);
+    assert_eq!((report.lost, report.rejected), (vec![], vec![]));
+    let reason = report.impossible.unwrap();
+    assert!(
+        reason.contains("nobody's statistics are believed"),
+        "{reason}"
+    );
 }
 
 /// Each node judges the others' statistics by its own, so it gets them one by one where they are here.

@@ -199,6 +199,17 @@ impl ClassStatistics {
         self.missing = Some(Missing::NothingCame);
     }
 
+    /// Returns what [`Self::gather`] replaces.
+    pub(crate) fn gathered(&self) -> (Weights, Gathering) {
+        (self.sums.weights.clone(), self.gathering)
+    }
+
+    /// Goes back to what was there before sums were added up.
+    pub(crate) fn put_back(&mut self, (sums, gathering): (Weights, Gathering)) {
+        (self.sums.weights, self.gathering) = (sums, gathering);
+        (self.solved, self.missing) = (None, None);
+    }
+
     /// Says that there is no statistics expert and why, if its time has come.
     pub(crate) fn lacks(&self) -> Option<String> {
         let missing = self.missing.as_ref()?;

@@ -12,6 +12,7 @@ use fednode_core::spec::{Architecture, Fingerprints, TrainingSpec};
 use fednode_core::work::{Update, Watch};
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
+use fednode_mix::statistics::robust::Limits;
 
 use crate::agreement::Agreement;
 use crate::algorithm::{self, Algorithm, Role, RoundContext};
@@ -19,7 +20,6 @@ use crate::batch;
 use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
-use crate::explosion;
 use crate::feature_cache::CacheBudget;
 use crate::memory::Memory;
 use crate::model::multiply_adds;
@@ -33,6 +33,7 @@ use self::preparing::Preparation;
 
 mod agreeing;
 mod ahead;
+mod checking;
 mod columns;
 mod exporting;
 mod initial;
@@ -76,7 +77,7 @@ pub struct Learner {
     is_behind_backbone: bool,
     rounds: u32,
     /// From which distance on others' statistics are not believed.
-    max_distance: f64,
+    limits: Limits,
     /// What each round is.
     schedule: fednode_core::Schedule,
     seed: u64,
@@ -138,7 +139,10 @@ impl Learner {
             fingerprints: spec.fingerprints.clone(),
             is_behind_backbone: spec.model.backbone.is_some(),
             rounds: spec.rounds,
-            max_distance: spec.statistics.max_distance,
+            limits: Limits {
+                distance: spec.statistics.max_distance,
+                weight: spec.round.max_weight,
+            },
             schedule: fednode_core::Schedule::of(spec),
             seed: spec.seed,
             node_seed,
@@ -184,8 +188,7 @@ impl Learner {
             return Ok(self.report(train::Outcome::default()));
         }
         if self.gathers_statistics_in(round) {
-            let update = self.gather_statistics();
-            return self.checked(round, update);
+            return self.checked_statistics(round);
         }
         let before = (self.parts.weights(), self.parts.algorithm.memory());
         let outcome = match ahead {
@@ -202,26 +205,10 @@ impl Learner {
         let update = self.checked(round, update);
         if update.is_err() {
             self.put_back(before)?;
+            // It was chosen by what the refused parts predict.
+            self.choose_agreement();
         }
         update
-    }
-
-    /// Refuses an update that has left all bounds: its author alone can do something about it.
-    fn checked(&self, round: Round, update: Update) -> Result<Update, LearnError> {
-        match explosion::fault_of(&update) {
-            None => Ok(update),
-            Some(what) => Err(LearnError::Exploded {
-                round,
-                what,
-                advice: self.advice(explosion::lower_the_step(&self.training)),
-            }),
-        }
-    }
-
-    /// Returns what to do where training diverged: columns that are not scaled are the usual cause.
-    fn advice(&self, otherwise: String) -> String {
-        let columns = explosion::scale_the_columns(&self.data.train, &self.fingerprints);
-        columns.unwrap_or(otherwise)
     }
 
     fn put_back(

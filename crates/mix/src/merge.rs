@@ -108,6 +108,7 @@ fn fault(error: AverageError, row: &PlanRow, expert: ExpertId) -> MergeError {
         AverageError::Layout(mismatch) => MergeError::Layout { expert, mismatch },
         AverageError::Weight(_)
         | AverageError::NoMembers
+        | AverageError::NobodyBelieved(_)
         | AverageError::Unsuited(_)
         | AverageError::Rule(_) => MergeError::Weights(row.slot),
     }

@@ -24,6 +24,8 @@ use std::sync::Arc;
 
 use fednode_core::{LayoutMismatch, ParamSet, Rule};
 
+use crate::statistics::robust::Doubt;
+
 pub use mean::Accumulator;
 pub use params::{Kind, Param, Params, RuleError};
 
@@ -88,6 +90,9 @@ pub enum AverageError {
     /// There is nobody to average, or all weights are zero.
     #[error("there is nothing to average: no member has a weight above zero")]
     NoMembers,
+    /// No member's statistics can be those of samples.
+    #[error("nobody's statistics are believed: {0}")]
+    NobodyBelieved(Doubt),
     /// A weight is negative or not finite.
     #[error("a weight of {0} is not a finite number of at least zero")]
     Weight(f64),

@@ -82,7 +82,7 @@ pub(crate) enum Answer {
     },
     Merged(Result<Box<Mixed>, RunError>),
     Averaged {
-        report: AverageReport,
+        report: Box<AverageReport>,
         trouble: Option<String>,
     },
     Module(Result<Box<Made>, RunError>),
@@ -118,7 +118,7 @@ impl<M: Machine> Driver<M> {
             }
             Answer::Averaged { report, trouble } => {
                 trouble.into_iter().for_each(|text| self.base.warn(text));
-                self.feed(Input::Averaged(report));
+                self.feed(Input::Averaged(*report));
             }
             Answer::Copied {
                 snapshot,

@@ -212,6 +212,7 @@ impl Base {
                     "the mean of round {round} cannot be stored: {error}"
                 ));
             }
+            let report = Box::new(report);
             Answer::Averaged { report, trouble }
         });
     }

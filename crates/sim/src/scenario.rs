@@ -40,6 +40,8 @@ pub enum Behaviour {
     NanExperts,
     /// Its experts are a thousand times too large.
     HugeExperts,
+    /// Its shared part is a thousand times too large: that of an honest node with an unscaled table.
+    HugePart,
     /// Its shared part has another shape.
     ForeignShape,
     /// When it closes a round, the mean is not the members' mean.

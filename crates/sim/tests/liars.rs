@@ -184,6 +184,28 @@ fn who_serves_nothing_and_who_says_it_has_all_samples_hold_nobody_up() {
     lied_to_by(&[Behaviour::Inflated, Behaviour::Withholder]);
 }
 
+/// Nobody is struck for an unscaled table, so its owner stays, and its part is refused in every round.
+#[test]
+fn one_part_of_no_use_stops_no_federation_of_three() {
+    for seed in 0..number("FEDNODE_FUZZ_SEEDS", SEEDS) {
+        let mut scenario = Scenario::new(number("FEDNODE_SIM_SEED", 1) + seed, 3, 6);
+        scenario.aggregator = false;
+        let outcome = check(&scenario.with(2, Behaviour::HugePart));
+        let alone =
+            |(member, note): &&(usize, Note)| *member != 2 && matches!(note, Note::Isolated(_));
+        let alone = outcome.notes.iter().find(alone);
+        assert_eq!(alone, None, "seed {}", outcome.seed);
+        assert_eq!(outcome.bans, [], "seed {}", outcome.seed);
+        // It is found out once, and not expected in the rounds after that.
+        assert!(
+            outcome.elapsed < Duration::from_secs(120),
+            "seed {}: {:?}",
+            outcome.seed,
+            outcome.elapsed
+        );
+    }
+}
+
 #[test]
 fn liars_of_all_kinds_together_bend_nothing() {
     lied_to_by(&[

@@ -131,7 +131,7 @@ impl Exchanging {
     /// Follows a closed round without its mean.
     fn follow_resting(&mut self, shared: &mut Shared, closed: &Closed) {
         self.only_follows = true;
-        shared.follow(closed.round, &closed.global);
+        shared.follow(closed);
         shared.trials.clear();
         shared.outbox.note(Note::RoundClosed {
             round: closed.round,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use fednode_core::draw::DrawSeed;
 use fednode_core::spec::RoundSpec;
 use fednode_core::{
-    BlobId, BlobRef, Body, BroadcastSet, FederationSpec, Global, Lineage, Local, LocalReport,
-    NodeId, ProxyOffer, Round, Schedule, Timestamp,
+    BlobId, BlobRef, Body, BroadcastSet, FederationSpec, Lineage, Local, LocalReport, NodeId,
+    ProxyOffer, Round, Schedule, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -137,9 +137,11 @@ impl Shared {
     }
 
     /// Takes a closed round for the head.
-    pub(super) fn follow(&mut self, round: Round, global: &Global) {
-        let counts_again = self.counts_again();
-        self.chain.follow(&self.view, round, global, counts_again);
+    pub(super) fn follow(&mut self, closed: &Closed) {
+        let (round, counts_again) = (closed.round, self.counts_again());
+        self.chain
+            .follow(&self.view, round, &closed.global, counts_again);
+        self.view.on_followed(closed.author);
     }
 
     /// Draws who trains in a round.

@@ -129,11 +129,10 @@ impl Closings {
     /// Returns those of `lacking` that are to be asked for now: they are lacking since `since`, or were asked for then.
     pub(super) fn take_due(
         &mut self,
-        mut lacking: Vec<Lacking>,
+        lacking: Vec<Lacking>,
         now: Timestamp,
         since: Timestamp,
     ) -> Vec<Lacking> {
-        lacking.retain(|lacking| self.evidence.is_due(lacking.advert, now, since));
-        lacking
+        self.evidence.take_due(lacking, now, since)
     }
 }

@@ -18,8 +18,8 @@ pub(super) struct NodeView {
     pub(super) left: bool,
     /// Nothing that it says of itself counts.
     pub(super) banned: bool,
-    /// It said that it is an aggregator when it was met last.
-    pub(super) aggregates: bool,
+    /// What it was when it was met last.
+    pub(super) met: Option<Role>,
     pub(super) newest: Round,
     /// Its newest update.
     #[serde(with = "shared_option")]
@@ -121,6 +121,16 @@ impl NodeView {
             more.earlier.retain(|advert| advert.round >= oldest);
             more.proxies.retain(|(round, _)| *round >= oldest);
         }
+    }
+
+    /// Tells whether it trains: it said so when it was met, or it has spoken of a round.
+    pub(super) fn is_node(&self) -> bool {
+        self.met == Some(Role::Node) || self.newest > Round::ZERO
+    }
+
+    /// Tells whether it closes rounds by its role.
+    pub(super) fn is_aggregator(&self) -> bool {
+        self.met == Some(Role::Aggregator) && self.newest == Round::ZERO
     }
 
     pub(super) fn is_present(&self) -> bool {

@@ -1,6 +1,6 @@
 //! Blobs that their owner took back: nobody fetches them any more, and one that was on its way then is deleted when it comes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use fednode_core::{BlobId, NodeId};
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,8 @@ const MAX_REMEMBERED: usize = 1024;
 pub(super) struct Withdrawn(VecDeque<(BlobId, NodeId)>);
 
 impl Withdrawn {
-    /// Remembers blobs that an owner took back, instead of the oldest ones if there is no room.
+    /// Remembers blobs that an owner took back. If there is no room, the oldest of whoever took most back is forgotten, so
+    /// that nobody's withdrawals drive out those of others.
     pub(super) fn add(&mut self, owner: NodeId, blobs: &[BlobId]) {
         for blob in blobs {
             // A liar may name the blob of somebody else first, so whose word it was counts.
@@ -22,12 +23,61 @@ impl Withdrawn {
             }
         }
         let surplus = self.0.len().saturating_sub(MAX_REMEMBERED);
-        self.0.drain(..surplus);
+        if surplus > 0 {
+            self.forget(surplus);
+        }
+    }
+
+    /// Forgets so many, each the oldest of whoever has most then.
+    fn forget(&mut self, surplus: usize) {
+        let mut shares: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for (_, owner) in &self.0 {
+            *shares.entry(*owner).or_default() += 1;
+        }
+        let mut gone: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for _ in 0..surplus {
+            if let Some((owner, share)) = shares.iter_mut().max_by_key(|(_, share)| **share) {
+                *share -= 1;
+                *gone.entry(*owner).or_default() += 1;
+            }
+        }
+        self.0.retain(|(_, owner)| match gone.get_mut(owner) {
+            Some(left) if *left > 0 => {
+                *left -= 1;
+                false
+            }
+            _ => true,
+        });
     }
 
     /// Visits those who took a blob back.
     pub(super) fn owners_of(&self, blob: BlobId) -> impl Iterator<Item = NodeId> + '_ {
         let found = self.0.iter().filter(move |(taken, _)| *taken == blob);
         found.map(|(_, owner)| *owner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn blobs(of: u8, range: std::ops::Range<u16>) -> Vec<BlobId> {
+        let blob = |n: u16| BlobId::of(&[of, n.to_be_bytes()[0], n.to_be_bytes()[1]]);
+        range.map(blob).collect()
+    }
+
+    #[test]
+    fn who_takes_much_back_drives_out_its_own_blobs_first() {
+        let [honest, liar] = [1, 2].map(|byte| NodeId::from_bytes([byte; 32]));
+        let mut withdrawn = Withdrawn::default();
+        withdrawn.add(honest, &blobs(1, 0..20));
+        for start in (0..3000).step_by(500) {
+            withdrawn.add(liar, &blobs(2, start..start + 500));
+        }
+        let is_known = |blob: &BlobId| withdrawn.owners_of(*blob).next().is_some();
+        assert!(blobs(1, 0..20).iter().all(is_known));
+        assert_eq!(withdrawn.0.len(), MAX_REMEMBERED);
+        let newest = blobs(2, 2000..3000);
+        assert!(newest.iter().all(is_known), "the liar's oldest are gone");
     }
 }

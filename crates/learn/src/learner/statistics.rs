@@ -81,7 +81,7 @@ impl Learner {
             params: Arc::clone(&member.params),
         });
         let theirs: Vec<Part> = theirs.collect();
-        let Some(judged) = robust::judge(&own, &theirs, self.max_distance) else {
+        let Some(judged) = robust::judge(&own, &theirs, self.limits) else {
             return Some(mean);
         };
         for (member, doubt) in others.iter().zip(&judged.doubts) {

@@ -27,7 +27,8 @@ impl Learner {
 
     /// Takes the mixed experts, or those of them that stand the trial.
     pub(super) fn take_experts(&mut self, mixed: Vec<(Slot, Replaced)>) {
-        if !self.tries_experts() {
+        // Without a mix there is nothing to compare, and each loss is a pass over all validation samples.
+        if mixed.is_empty() || !self.tries_experts() {
             let all = mixed.into_iter().flat_map(|(_, replaced)| replaced);
             return self.parts.load(all.collect());
         }

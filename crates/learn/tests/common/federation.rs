@@ -102,8 +102,11 @@ pub fn combine_in(round: Round, spec: &FederationSpec, updates: &[Update]) -> Op
     };
     let mut members = updates.iter().map(member);
     if fednode_core::Schedule::of(spec).gathers_statistics_in(round) {
-        let limit = spec.statistics.max_distance;
-        return Some(robust::combine(&mut members, limit).unwrap().0);
+        let limits = robust::Limits {
+            distance: spec.statistics.max_distance,
+            weight: spec.round.max_weight,
+        };
+        return Some(robust::combine(&mut members, limits).unwrap().0);
     }
     let members: Vec<Part> = members.collect();
     Some(average(&averaging.rule, &members).unwrap())

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! Prototypes and classes are a member's own word. So a member is judged by those classes that three members or more have: a
-//! prototype is false whose distance from their coordinate-wise median is more than three times the median distance. A member whose prototypes are false in half of these classes or more teaches
-//! nothing, nor do single false ones. A prototype of a class that fewer have is bounded by the norms of all.
+//! prototype is false whose distance from their coordinate-wise median is more than three times the median distance. A
+//! member whose prototypes are false in half of these classes or more teaches nothing, nor do single false ones. A prototype
+//! of a class that fewer have may be nine times as long as the median prototype.
 //!
 //! The start is the mean of the heads that were sent, which are all the same: the last round's result. (The reference
 //! starts from the locally trained head of its first client, through an alias.) Every prototype counts the same, whatever
@@ -43,13 +44,15 @@ type Pair<'a> = (&'a [f32], usize);
 
 /// Members that must have a class for one of them to be judged by it.
 const FEWEST_MEMBERS: usize = 3;
-/// Median distances, or median norms, beyond which a prototype is false.
+/// Median distances beyond which a prototype is false.
 const MOST: f64 = 3.0;
+/// Median norms beyond which a prototype is false that cannot be compared with two others.
+const MOST_NORMS: f64 = 9.0;
 /// Share of a member's prototypes, among those that can be judged, from which on it is not believed at all.
 const MOST_FALSE: f64 = 0.5;
 
-/// Learns the head; what comes back has the members' layout, with the mean prototype of each class (over those that have
-/// it) and the share of members that have it.
+/// Learns the head; what comes back has the members' layout, with the mean prototype of each class (over those that are
+/// believed) and the share of members that have one.
 ///
 /// # Errors
 /// Refuses an empty list, members of different layouts, and parts that are not a head `[classes, features]` with bias and
@@ -77,11 +80,13 @@ fn learn_head(learning: Learning, members: &[Part]) -> Result<ParamSet, AverageE
         }
     }
     let means = mean_prototypes(&pairs, head.n_features, head.bias.len());
+    let present = shares(&pairs, members.len(), head.bias.len());
     for (name, tensor) in learned.iter_mut() {
         let source = match name {
             name if name == names.weight => &head.weight,
             name if name == names.bias => &head.bias,
             PROTOTYPES => &means,
+            PRESENT => &present,
             _ => continue,
         };
         tensor
@@ -148,7 +153,7 @@ fn believed(members: Vec<Vec<Pair<'_>>>) -> Vec<Pair<'_>> {
         .flatten()
         .map(|(row, _)| distance(row.iter().map(|value| f64::from(*value))))
         .collect();
-    let largest = MOST * MOST * median(norms);
+    let largest = MOST_NORMS * median(norms);
     let mut pairs = Vec::new();
     for (own, judged) in members.into_iter().zip(judged) {
         let known = judged.iter().flatten().count() as f64;
@@ -229,6 +234,14 @@ fn mean_prototypes(pairs: &[Pair<'_>], n_features: usize, n_classes: usize) -> V
         row.iter_mut().for_each(|sum| *sum /= count.max(1.0));
     }
     sums
+}
+
+/// Returns the share of members that have a prototype of each class.
+fn shares(pairs: &[Pair<'_>], n_members: usize, n_classes: usize) -> Vec<f64> {
+    let mut counts = vec![0_u32; n_classes];
+    pairs.iter().for_each(|(_, class)| counts[*class] += 1);
+    let share = |count| f64::from(count) / n_members as f64;
+    counts.into_iter().map(share).collect()
 }
 
 /// A linear classifier in the making.
@@ -408,10 +421,18 @@ mod tests {
             let mut members: Vec<Part> = [0.1, -0.1, 0.05, 0.0].map(honest).to_vec();
             let [x, y] = prototype;
             members.push(member([0.0; 6], [0.0, 0.0, x, y], [0.0, 1.0]));
-            values(&learn_head(LEARNING, &members).unwrap(), PROTOTYPES)[3]
+            let learned = learn_head(LEARNING, &members).unwrap();
+            (
+                values(&learned, PROTOTYPES)[3],
+                values(&learned, PRESENT)[1],
+            )
         };
-        assert_eq!(with([0.0, 2.0]), 2.0);
-        assert_eq!(with([0.0, 2000.0]), 0.0, "nobody is believed to have it");
+        assert_eq!(with([0.0, 2.0]), (2.0, 0.2));
+        assert_eq!(
+            with([0.0, 2000.0]),
+            (0.0, 0.0),
+            "nobody is believed to have it"
+        );
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! bounds       finite; counts >= 0 that sum to 1; moments that samples can have; G - sum_c s_c s_cᵀ / n_c positive
-//! weight       n_j, at most three medians of all members' samples
+//! weight       n_j, at most so many medians of all members' samples as `round.max_weight` says
 //! T_j          sum_c n_jc² |mu_jc - m_c|² / (tr W · sum_c n_jc)      over classes with n_jc >= 3
 //! tr W         the median over members of the variance within their classes
 //! limit        3, and four standard deviations of T where few features vary
@@ -25,8 +25,6 @@ use crate::rule::{self, AverageError, Part};
 
 /// Most that a T may be where nothing else is said.
 pub const LIMIT: f64 = 3.0;
-/// Medians of samples that a member weighs at most.
-const MOST_MEDIANS: f64 = 3.0;
 /// Samples of a class from which on its mean is judged.
 const FEWEST: f64 = 3.0;
 /// Samples of a class that both need to be compared with each other.
@@ -43,6 +41,15 @@ const MOST_FEATURES: usize = 1024;
 const ALIKE: f32 = 1e-5;
 /// Of so many members one is left out at a time.
 const AT_ONCE: usize = 32;
+
+/// What bounds the members.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Most that a T may be; 0 leaves the class means unjudged.
+    pub distance: f64,
+    /// Medians of all members' samples that one weighs at most; 0 bounds none.
+    pub weight: f64,
+}
 
 /// A member's sums, divided by its samples, and how many those are.
 #[derive(Debug, Clone, Copy)]
@@ -96,12 +103,17 @@ fn has_variances(statistics: &Statistics) -> bool {
     slack == 0.0 || cholesky(covariance, width).is_ok()
 }
 
-/// Returns what members weigh: their samples, at most three medians of all.
-pub fn weights(samples: &[f64]) -> Vec<f64> {
+/// Returns what members weigh: their samples, at most `most` medians of all; 0 sets no bound.
+///
+/// Samples that are bounded already stay as they are, so whoever has only these gets the same.
+pub fn weights(samples: &[f64], most: f64) -> Vec<f64> {
+    if most == 0.0 {
+        return samples.to_vec();
+    }
     let mut sorted: Vec<f64> = samples.to_vec();
     sorted.sort_unstable_by(f64::total_cmp);
     let median = sorted.get(sorted.len().saturating_sub(1) / 2).copied();
-    let most = MOST_MEDIANS * median.unwrap_or_default();
+    let most = most * median.unwrap_or_default();
     samples.iter().map(|samples| samples.min(most)).collect()
 }
 
@@ -147,14 +159,14 @@ pub fn anchored(own: Member<'_>, others: &[Member<'_>], limit: f64) -> Vec<Optio
 /// As [`rule::combine`], and if nobody is believed.
 pub fn combine(
     parts: &mut dyn Iterator<Item = Part>,
-    limit: f64,
+    limits: Limits,
 ) -> Result<(ParamSet, Vec<Option<Doubt>>), AverageError> {
     let mut parts = rule::together(parts)?;
     let sums = parts.iter().map(|part| Statistics::of_part(&part.params));
     let mut doubts = vec![None; parts.len()];
     if let Some(sums) = sums.collect::<Option<Vec<Statistics>>>() {
         let samples: Vec<f64> = parts.iter().map(|part| part.weight).collect();
-        let samples = weights(&samples);
+        let samples = weights(&samples, limits.weight);
         for (part, samples) in parts.iter_mut().zip(&samples) {
             part.weight = *samples;
         }
@@ -163,7 +175,12 @@ pub fn combine(
             statistics,
             samples,
         });
-        doubts = consistent(&members.collect::<Vec<_>>(), limit);
+        doubts = consistent(&members.collect::<Vec<_>>(), limits.distance);
+    }
+    if let Some(doubts) = doubts.iter().copied().collect::<Option<Vec<Doubt>>>()
+        && let Some(doubt) = doubts.first()
+    {
+        return Err(AverageError::NobodyBelieved(*doubt));
     }
     let believed = parts.into_iter().zip(&doubts);
     let mut believed = believed.filter_map(|(part, doubt)| doubt.is_none().then_some(part));
@@ -182,19 +199,19 @@ pub struct Judgement {
 
 /// Judges the others' statistics by the own ones, which count in the mean in any case. Returns nothing of parts that are no
 /// sums.
-pub fn judge(own: &Part, others: &[Part], limit: f64) -> Option<Judgement> {
+pub fn judge(own: &Part, others: &[Part], limits: Limits) -> Option<Judgement> {
     let all: Vec<&Part> = others.iter().chain([own]).collect();
     let sums = all.iter().map(|part| Statistics::of_part(&part.params));
     let sums: Vec<Statistics> = sums.collect::<Option<_>>()?;
     let samples: Vec<f64> = all.iter().map(|part| part.weight).collect();
-    let samples = weights(&samples);
+    let samples = weights(&samples, limits.weight);
     let member = |at: usize| Member {
         statistics: &sums[at],
         samples: samples[at],
     };
     let members: Vec<Member<'_>> = (0..all.len()).map(member).collect();
     let (me, theirs) = members.split_last()?;
-    let doubts = anchored(*me, theirs, limit);
+    let doubts = anchored(*me, theirs, limits.distance);
     let is_believed = |at: &usize| doubts.get(*at).is_none_or(Option::is_none);
     let mut believed = (0..all.len()).filter(is_believed).map(|at| Part {
         weight: samples[at],

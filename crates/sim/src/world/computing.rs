@@ -223,6 +223,7 @@ fn trained(
             let proxies = update.proxies.as_ref();
             proxies.map(|proxies| Arc::new(proxies.to_params()))
         }
+        Some(Behaviour::HugePart) => update.shared.map(|shared| scaled(shared, 1e3)),
         _ => update.shared,
     };
     let shared = shared.map(|shared| blobs.put(member, round, shared));
@@ -247,6 +248,13 @@ fn trained(
     })
 }
 
+fn scaled(mut params: Arc<ParamSet>, factor: f32) -> Arc<ParamSet> {
+    let values = Arc::make_mut(&mut params).iter_mut();
+    let values = values.flat_map(|(_, tensor)| tensor.values_mut());
+    values.for_each(|value| *value *= factor);
+    params
+}
+
 /// Turns experts into blobs: those that are offered, and the exact ones where others are sent.
 fn offer_experts(
     experts: Vec<(Arc<ParamSet>, u32)>,
@@ -264,9 +272,7 @@ fn offer_experts(
     let (mut offers, mut own_experts) = (Vec::new(), Vec::new());
     for (mut params, samples_routed) in experts {
         if let Some(spoil) = spoil {
-            let values = Arc::make_mut(&mut params).iter_mut();
-            let values = values.flat_map(|(_, tensor)| tensor.values_mut());
-            values.for_each(|value| *value *= spoil);
+            params = scaled(params, spoil);
         }
         if precision != Precision::F32 {
             own_experts.push(blobs.put(member, round, Arc::clone(&params)));

@@ -37,9 +37,9 @@ impl Acting {
             newest: (shared.spec.round.participation < 1.0).then_some(round),
         };
         let broadcast_set = shared.broadcast_set;
-        // Newest updates of whatever round: who is ahead because it gave up waiting is counted, too.
-        let newest = shared.view.newest_updates();
-        let counted = newest.filter(|update| {
+        // Updates of whatever round: who is ahead because it gave up waiting is counted, too. So is who went on from a
+        // closing that this node does not follow, with what it said before.
+        let counted = shared.view.newest_that(move |update| {
             base.is_of(update.local) && broadcast_set.contains(update.node, update.round)
         });
         let wanted: Vec<(NodeId, BlobRef)> = counted
@@ -118,6 +118,7 @@ impl Acting {
 
     /// The mean is computed: publishes the closed round. If some members' parts are of no use, it is computed anew.
     pub(super) fn on_averaged(&mut self, shared: &mut Shared, report: AverageReport) {
+        shared.view.doubt_refused(&report);
         let Some(mean) = self.closer.on_averaged(report, &mut shared.outbox) else {
             return self.close_if_ready(shared);
         };

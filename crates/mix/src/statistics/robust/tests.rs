@@ -6,6 +6,10 @@ use fednode_core::random::Stream;
 use super::*;
 use crate::statistics::EPSILON;
 
+const LIMITS: Limits = Limits {
+    distance: LIMIT,
+    weight: 3.0,
+};
 const CLASSES: usize = 5;
 const WIDTH: usize = 24;
 
@@ -136,7 +140,7 @@ impl Federation {
             .for_each(|sums| *sums = lie(sums));
         Self {
             sums,
-            samples: weights(&samples.iter().map(|n| *n as f64).collect::<Vec<_>>()),
+            samples: weights(&samples.iter().map(|n| *n as f64).collect::<Vec<_>>(), 3.0),
             n_liars,
         }
     }
@@ -266,9 +270,13 @@ fn few_features_put_nobody_honest_in_doubt() {
 #[test]
 fn nobody_weighs_more_than_three_medians() {
     assert_eq!(
-        weights(&[100.0, 120.0, 5000.0, 80.0]),
+        weights(&[100.0, 120.0, 5000.0, 80.0], 3.0),
         [100.0, 120.0, 300.0, 80.0]
     );
+    let raw = [100.0, 120.0, 5000.0, 80.0];
+    assert_eq!(weights(&raw, 0.0), raw, "no bound");
+    let bounded = weights(&raw, 2.0);
+    assert_eq!(weights(&bounded, 2.0), bounded, "bounded once");
 }
 
 /// Of two that disagree nobody can tell who is right, but a node can tell whom it believes.
@@ -304,13 +312,13 @@ fn a_node_believes_those_who_agree_with_it_and_itself_always() {
     let parts = federation.sums.iter().zip(&federation.samples);
     let parts: Vec<Part> = parts.map(|(sums, n)| part(sums, *n)).collect();
     let (own, others) = parts.split_last().unwrap();
-    let judged = judge(own, others, LIMIT).unwrap();
+    let judged = judge(own, others, LIMITS).unwrap();
     assert_liars_alone(&judged.doubts, 9, "label swap");
     let honest: Vec<Part> = parts[9..].to_vec();
     let mean = crate::average(&Rule::default(), &honest).unwrap();
     assert!(are_alike(&judged.mean, &mean));
     assert!(!are_alike(&judged.mean, &parts[0].params));
     // The lone liar believes itself, and hardly anybody else.
-    let judged = judge(&parts[0], &parts[9..], LIMIT).unwrap();
+    let judged = judge(&parts[0], &parts[9..], LIMITS).unwrap();
     assert!(judged.doubts.iter().flatten().count() >= 9, "{judged:?}");
 }

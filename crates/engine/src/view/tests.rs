@@ -1,0 +1,149 @@
+//! Tests of what a machine knows of the others.
+
+use fednode_core::{Advert, FederationId, Sequence};
+
+use super::*;
+
+const AUTHOR: NodeId = NodeId::from_bytes([1; 32]);
+
+/// An update of a round, with a number to tell two of one round apart.
+fn update(round: u32, n_samples: u32) -> Arc<Accepted> {
+    let none = Timestamp(0);
+    let advert = Advert {
+        federation: FederationId::from_bytes([0; 32]),
+        author: AUTHOR,
+        sequence: Sequence {
+            incarnation: 1,
+            counter: 0,
+        },
+        round: Round(round),
+        issued_at: none,
+        expires_at: none,
+        body: Body::Local(Local::new(BlobId::of(b"initial"), n_samples)),
+    };
+    let id = AdvertId::of(&[round as u8, n_samples as u8]);
+    Arc::new(Accepted { id, advert })
+}
+
+/// What a view that keeps three rounds knows of rounds 1 to 6 after hearing updates in an order.
+fn known(heard: &[(u32, u32)]) -> Vec<(u32, u32)> {
+    let mut view = View::new(3);
+    for (round, n_samples) in heard {
+        assert_eq!(view.record(&update(*round, *n_samples)), Recorded::News);
+    }
+    let newest = view.newest_local(AUTHOR).map(|(round, _)| round.0);
+    assert_eq!(newest, heard.iter().map(|(round, _)| *round).max());
+    (1..=6)
+        .filter_map(|round| Some((round, view.local(AUTHOR, Round(round))?.n_samples)))
+        .collect()
+}
+
+#[test]
+fn one_update_a_round_is_kept_in_whatever_order_they_come() {
+    assert_eq!(
+        known(&[(1, 10), (2, 20), (3, 30)]),
+        [(1, 10), (2, 20), (3, 30)]
+    );
+    assert_eq!(
+        known(&[(3, 30), (1, 10), (2, 20)]),
+        [(1, 10), (2, 20), (3, 30)]
+    );
+    assert_eq!(
+        known(&[(2, 20), (3, 30), (1, 10), (4, 40)]),
+        [(1, 10), (2, 20), (3, 30), (4, 40)]
+    );
+}
+
+#[test]
+fn the_later_of_two_updates_of_a_round_counts() {
+    assert_eq!(known(&[(1, 10), (1, 11)]), [(1, 11)], "the newest round");
+    assert_eq!(
+        known(&[(1, 10), (2, 20), (3, 30), (2, 21), (1, 11)]),
+        [(1, 11), (2, 21), (3, 30)],
+        "earlier rounds"
+    );
+}
+
+#[test]
+fn what_was_asked_for_is_kept_also_when_it_is_old() {
+    let mut view = View::new(3);
+    view.record(&update(9, 90));
+    let member = |n_samples: u32| Member {
+        node: AUTHOR,
+        shared: BlobRef::of(b"part"),
+        weight: 1.0,
+        advert: update(1, n_samples).id,
+    };
+    view.record(&update(1, 10));
+    assert_eq!(view.signed(&member(10)), None, "nobody asked for it");
+    let (advert, author, named_by) = (member(10).advert, AUTHOR, NodeId::from_bytes([2; 32]));
+    let lacking = || {
+        vec![Lacking {
+            advert,
+            author,
+            named_by,
+        }]
+    };
+    let ask =
+        |view: &mut View, now, since| view.take_due(lacking(), Timestamp(now), Timestamp(since));
+    assert_eq!(ask(&mut view, 100, 50), [], "gossip may bring it");
+    assert_eq!(ask(&mut view, 150, 100), lacking());
+    assert_eq!(ask(&mut view, 170, 120), [], "asked for a moment ago");
+    assert_eq!(ask(&mut view, 200, 150), lacking(), "once more");
+    assert_eq!(view.record(&update(1, 10)), Recorded::News);
+    assert_eq!(
+        view.signed(&member(10)).map(|advert| advert.id),
+        Some(member(10).advert)
+    );
+    assert_eq!(view.signed(&member(11)), None);
+}
+
+#[test]
+fn rounds_that_are_too_old_are_forgotten_and_not_taken_in() {
+    assert_eq!(known(&[(1, 10), (2, 20), (5, 50)]), [(2, 20), (5, 50)]);
+    assert_eq!(
+        known(&[(6, 60), (1, 10), (2, 20), (3, 30)]),
+        [(3, 30), (6, 60)]
+    );
+}
+
+#[test]
+fn who_leaves_is_missed_only_if_it_trains() {
+    let leave = |author| {
+        let mut advert = update(1, 1).advert.clone();
+        (advert.author, advert.body) = (author, Body::Leave);
+        let id = AdvertId::of(author.as_bytes());
+        Arc::new(Accepted { id, advert })
+    };
+    let [node, aggregator, stranger] = [2, 3, 4].map(|byte| NodeId::from_bytes([byte; 32]));
+    let mut view = View::new(3);
+    view.connect(node, Role::Node);
+    view.connect(aggregator, Role::Aggregator);
+    for gone in [stranger, aggregator] {
+        view.record(&leave(gone));
+        assert_eq!(view.n_gone(), 0);
+    }
+    view.record(&leave(node));
+    view.disconnect(node);
+    assert_eq!(view.n_gone(), 1, "it was met, although it never trained");
+    view.record(&update(1, 10));
+    view.record(&leave(AUTHOR));
+    assert_eq!(view.n_gone(), 2, "it was heard, although it was never met");
+}
+
+#[test]
+fn doubts_of_a_closer_end_when_a_closing_is_followed() {
+    let [first, second, aggregator] = [2, 3, 4].map(|byte| NodeId::from_bytes([byte; 32]));
+    let mut view = View::new(3);
+    view.connect(aggregator, Role::Aggregator);
+    for node in [first, second, aggregator] {
+        view.doubt(node);
+    }
+    view.on_followed(first);
+    assert!(!view.is_doubtful(first), "its own closing");
+    assert!(
+        !view.is_doubtful(aggregator),
+        "it sends no part that could clear it"
+    );
+    assert!(view.is_doubtful(second), "its part did not come");
+}
