@@ -67,6 +67,7 @@ mod task;
 mod ticket;
 mod traffic;
 mod transport;
+mod welcome_only;
 mod wire;
 
 pub use addresses::{is_circuit, is_loopback};

@@ -100,7 +100,7 @@ impl Presence {
                 .and_then(|book| book.proof_of(&base.own)),
         };
         let message = said.seal(&base.identity);
-        let gossip = &mut base.swarm.behaviour_mut().gossip;
+        let gossip = &mut base.swarm.behaviour_mut().gossip.inner;
         // Without a subscriber nobody is there to hear it; the first one makes this member speak again.
         if let Err(error) = gossip.publish(self.topic.hash(), message) {
             tracing::trace!(%error, "presence not gossiped");
