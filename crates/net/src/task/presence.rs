@@ -10,6 +10,7 @@
 
 use std::time::{Duration, Instant};
 
+use fednode_core::limits::CLOCK_SKEW;
 use fednode_core::{Absence, NodeId, Role, Timestamp};
 use libp2p::gossipsub::{self, Event as GossipEvent, IdentTopic, MessageAcceptance};
 use rand::Rng;
@@ -73,7 +74,7 @@ impl Presence {
             self.say(base, u32::try_from(life.as_secs()).unwrap_or(u32::MAX));
             (self.last, self.next) = (Some(now), now + self.every);
         }
-        for node in self.company.expire(crate::clock::now(), now) {
+        for node in self.company.expire(base.config.clock.now(), now) {
             tell_gone(base, node);
         }
     }
@@ -84,8 +85,7 @@ impl Presence {
     }
 
     fn say(&mut self, base: &mut Base, seconds: u32) {
-        // Strictly later than the last one, whatever the clock does.
-        let issued_at = crate::clock::now().max(self.issued_at + Duration::from_millis(1));
+        let issued_at = stamp(self.issued_at, base.config.clock.now());
         self.issued_at = issued_at;
         let said = Said {
             federation: base.config.federation,
@@ -171,7 +171,8 @@ impl Presence {
         if !base.is_wanted(&claim.node()) || !is_certified(base, &claim) {
             return Err(PresenceError::Unwanted);
         }
-        let change = self.company.enter(&claim, crate::clock::now(), now)?;
+        let wall = base.config.clock.now();
+        let change = self.company.enter(&claim, wall, now)?;
         match change {
             // Who is connected said so itself, and better.
             Change::Came(node, _) if base.peers.is_welcome(&node) => self.company.leave(&node),
@@ -206,12 +207,23 @@ impl Presence {
     }
 }
 
+/// Returns the stamp of the next message: later than the last one, unless the clock was wrong when that was stamped.
+fn stamp(last: Timestamp, now: Timestamp) -> Timestamp {
+    let next = last + Duration::from_millis(1);
+    // Others have refused what lies so far ahead. A message from there would be refused too.
+    if next.distance(now) > CLOCK_SKEW {
+        now
+    } else {
+        now.max(next)
+    }
+}
+
 /// Tells whether the member is what it says, where an organiser decides that.
 fn is_certified(base: &Base, claim: &Claim) -> bool {
     let Some(book) = &base.config.members else {
         return true;
     };
-    let now = crate::clock::now();
+    let now = base.config.clock.now();
     let known = book.role(&claim.node(), now);
     // Its signature is checked only if it may be news.
     if known == Err(Absence::Unknown)
@@ -225,5 +237,24 @@ fn is_certified(base: &Base, claim: &Claim) -> bool {
 fn tell_gone(base: &mut Base, node: NodeId) {
     if !base.peers.is_welcome(&node) {
         base.tell(Event::Unheard { node });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_grow_and_follow_a_clock_that_is_set_back() {
+        let (now, moment) = (Timestamp(100_000_000), Duration::from_millis(1));
+        let second = Duration::from_secs(1);
+        assert_eq!(stamp(Timestamp::default(), now), now);
+        assert_eq!(stamp(now, now), now + moment);
+        assert_eq!(
+            stamp(now + second, now),
+            now + second + moment,
+            "a small step back"
+        );
+        assert_eq!(stamp(now + 2 * CLOCK_SKEW, now), now, "it was wrong before");
     }
 }
