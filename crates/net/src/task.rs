@@ -469,7 +469,6 @@ impl Task {
                 self.dialing.lost(base, node);
                 tracing::debug!(%node, ?cause, "peer down");
                 base.tell(Event::PeerDown { node });
-                self.presence.on_departure(base);
             }
             Hello::Refused => self.dialing.refused(base, node),
             Hello::Waiting => {
@@ -478,6 +477,8 @@ impl Task {
                 }
             }
         }
+        // Also after a refusal: it may have been the last welcome peer before.
+        self.presence.on_departure(&mut self.base);
     }
 
     /// Receives the adverts of these nodes too, of nodes outside the broadcast set no others.
