@@ -25,7 +25,7 @@ use crate::identity::{self, Identity};
 const DOMAIN: &[u8] = b"fednode presence 1\n";
 /// Largest message. An honest one has about 300 bytes, and 600 with a certificate.
 pub(crate) const MAX_PRESENCE_BYTES: usize = 1024;
-/// Longest time that one message counts.
+/// Longest time that one message counts, however rarely members speak.
 const LONGEST_LIFE: Duration = Duration::from_secs(3600);
 /// Members beyond twice the planned number that are remembered. Keys cost nothing, so a flood must not fill the memory.
 const SPARE: usize = 64;
@@ -141,6 +141,7 @@ pub(crate) enum Change {
 #[derive(Debug)]
 pub(crate) struct Company {
     federation: FederationId,
+    longest_life: Duration,
     max_kept: usize,
     heard: BTreeMap<NodeId, Heard>,
 }
@@ -154,9 +155,11 @@ struct Heard {
 }
 
 impl Company {
-    pub(crate) fn new(federation: FederationId, planned: u32) -> Self {
+    /// Begins with nobody. No message counts longer than `longest_life`, whatever its author claims.
+    pub(crate) fn new(federation: FederationId, planned: u32, longest_life: Duration) -> Self {
         Self {
             federation,
+            longest_life: longest_life.min(LONGEST_LIFE),
             max_kept: (2 * planned as usize + SPARE).min(MAX_KEPT),
             heard: BTreeMap::new(),
         }
@@ -185,7 +188,7 @@ impl Company {
         if known.is_none() && self.heard.len() >= self.max_kept {
             return Err(PresenceError::NoRoom);
         }
-        let life = Duration::from_secs(presence.seconds.into()).min(LONGEST_LIFE);
+        let life = Duration::from_secs(presence.seconds.into()).min(self.longest_life);
         let (role, issued_at) = (presence.role, presence.issued_at);
         let is_here = !life.is_zero();
         let heard = Heard {
@@ -238,6 +241,7 @@ mod tests {
 
     const HOME: FederationId = FederationId::from_bytes([7; 32]);
     const NOW: Timestamp = Timestamp(10_000_000);
+    const LIFE: Duration = Duration::from_secs(40);
 
     fn said(by: &Identity, issued_at: Timestamp, seconds: u32) -> Claim {
         let presence = Presence {
@@ -255,7 +259,7 @@ mod tests {
     fn a_member_comes_once_and_is_gone_when_it_is_silent_or_says_so() {
         let (ann, at) = (Identity::generate(), Instant::now());
         let (node, later) = (ann.node_id(), NOW + Duration::from_secs(10));
-        let mut company = Company::new(HOME, 2);
+        let mut company = Company::new(HOME, 2, LIFE);
         let mut say = |issued, seconds| company.enter(&said(&ann, issued, seconds), NOW, at);
         assert_eq!(say(NOW, 35), Ok(Change::Came(node, Role::Node)));
         assert_eq!(
@@ -278,7 +282,7 @@ mod tests {
     #[test]
     fn nobody_speaks_for_another_and_a_flood_of_keys_is_bounded() {
         let (ann, at) = (Identity::generate(), Instant::now());
-        let mut company = Company::new(HOME, 2);
+        let mut company = Company::new(HOME, 2, LIFE);
         let mut forged = said(&ann, NOW, 35);
         forged.signed.signature = vec![1; 64];
         let refused = company.enter(&forged, NOW, at);
@@ -295,6 +299,15 @@ mod tests {
         company.expire(after, at + Duration::from_secs(99));
         company.expire(after, at + Duration::from_secs(99));
         assert_eq!(company.heard.len(), 0, "room comes back");
+    }
+
+    #[test]
+    fn nobody_is_here_longer_than_honest_members_say() {
+        let (ann, at) = (Identity::generate(), Instant::now());
+        let mut company = Company::new(HOME, 2, LIFE);
+        company.enter(&said(&ann, NOW, u32::MAX), NOW, at).unwrap();
+        assert_eq!(company.expire(NOW, at + Duration::from_secs(39)), []);
+        assert_eq!(company.expire(NOW, at + LIFE), [ann.node_id()]);
     }
 
     #[test]

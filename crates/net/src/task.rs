@@ -229,7 +229,8 @@ impl Task {
         self.gossip.forward_due(base, now);
         // Dead connections before dials: a peer that is about to go must not count as connected.
         base.check_deadlines(now);
-        self.roll_call.tick(base, &mut self.reception, now);
+        let (reception, presence) = (&mut self.reception, &mut self.presence);
+        self.roll_call.tick(base, reception, presence, now);
         self.dialing.dial_due(base, now);
         self.dialing.dial_relayed(base, now);
         self.syncing.start_due(base, &self.adverts, now);
@@ -540,6 +541,7 @@ impl Task {
         self.dialing.refused(base, node);
         // This also closes the connections there are; what follows from that comes as events.
         base.swarm.behaviour_mut().banned.block_peer(peer_id(&node));
+        self.presence.turn_out(base);
         base.tell(Event::Banned {
             node,
             length,

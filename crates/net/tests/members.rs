@@ -213,6 +213,15 @@ async fn who_turns_out_its_last_peer_hears_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_member_is_not_heard_of_through_others_any_more() {
+    let closed = Closed::new();
+    let (_hub, mut ann, bob, book) = two_behind_a_hub(&closed).await;
+    closed.say(Ruling::Revoke(bob.id()));
+    let lost = lost_after(&closed, &book, &mut ann, bob.id()).await;
+    assert!(lost < SOON, "{lost:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_certificate_that_has_expired_lets_nobody_in() {
     let closed = Closed::new();
     let mut ann = closed.member(&[]).await;

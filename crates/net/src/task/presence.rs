@@ -34,6 +34,9 @@ const SMALL: u32 = 100;
 /// Messages that may be lost before a member counts as gone.
 const MISSES: u32 = 3;
 
+/// Times between two messages for which one counts at most: a bit more than an honest member says.
+const LONGEST: u32 = MISSES + 1;
+
 /// What this member says of its presence, and what it hears of that of others.
 #[derive(Debug)]
 pub(super) struct Presence {
@@ -51,10 +54,11 @@ impl Presence {
     pub(super) fn new(base: &Base, topics: &Topics, now: Instant) -> Self {
         let planned = base.config.spec.nodes;
         let scale = f64::from(planned.max(SMALL)) / f64::from(SMALL);
+        let every = EVERY.mul_f64(scale);
         Self {
             topic: topics.presence.clone(),
-            company: Company::new(base.config.federation, planned),
-            every: EVERY.mul_f64(scale),
+            company: Company::new(base.config.federation, planned, LONGEST * every),
+            every,
             gap: SHORTEST_GAP.mul_f64(scale),
             last: None,
             next: now,
@@ -194,13 +198,24 @@ impl Presence {
         self.hasten(base);
     }
 
+    /// A member is banned or a member no more, so it is not here any more either.
+    pub(super) fn turn_out(&mut self, base: &mut Base) {
+        let here = self.company.here().map(|(node, _)| node);
+        let gone: Vec<NodeId> = here.filter(|node| !base.is_wanted(node)).collect();
+        self.forget(base, gone);
+    }
+
     /// Without any connection nobody can be heard, so nobody is here.
     pub(super) fn on_departure(&mut self, base: &mut Base) {
         if base.peers.welcome().next().is_some() {
             return;
         }
         let here: Vec<NodeId> = self.company.here().map(|(node, _)| node).collect();
-        for node in here {
+        self.forget(base, here);
+    }
+
+    fn forget(&mut self, base: &mut Base, nodes: Vec<NodeId>) {
+        for node in nodes {
             self.company.leave(&node);
             tell_gone(base, node);
         }
