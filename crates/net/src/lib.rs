@@ -92,6 +92,7 @@ pub use wire::MAX_FOLLOWED;
 
 #[cfg(test)]
 mod tests {
+    mod couriers;
     mod hostile;
     mod strangers;
     mod traps;

@@ -36,6 +36,10 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub(super) struct Small(Mutex<BTreeMap<BlobId, Vec<u8>>>);
 
 impl Small {
+    pub(super) fn with(bytes: &[u8]) -> Self {
+        Self(BTreeMap::from([(BlobId::of(bytes), bytes.to_vec())]).into())
+    }
+
     fn get(&self, id: &BlobId) -> io::Result<Vec<u8>> {
         self.0
             .lock()
@@ -71,7 +75,7 @@ impl BlobStore for Small {
     }
 }
 
-fn config() -> Config {
+pub(super) fn config() -> Config {
     let mut config = Config::new(FederationSpec::default().into(), Role::Node);
     config.listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
     config
@@ -107,8 +111,10 @@ fn forged(author: &Identity) -> SignedAdvert {
 
 /// What the hostile peer does once it is welcome.
 #[derive(Default)]
-struct Script {
+pub(super) struct Script {
     hello: bool,
+    /// Whether it says that it is an aggregator.
+    is_aggregator: bool,
     /// Answers to sync requests, one after the other, then empty ones.
     sync_replies: Mutex<Vec<Vec<SignedAdvert>>>,
     /// Whether the victim has answered the hello, and listens: there is no gossip before that.
@@ -117,8 +123,19 @@ struct Script {
     gossip: Mutex<Vec<SignedAdvert>>,
 }
 
-struct Hostile {
-    control: libp2p_stream::Control,
+impl Script {
+    /// An aggregator with a good hello and nothing else.
+    pub(super) fn aggregator() -> Self {
+        Self {
+            hello: true,
+            is_aggregator: true,
+            ..Self::default()
+        }
+    }
+}
+
+pub(super) struct Hostile {
+    pub(super) control: libp2p_stream::Control,
     _driver: JoinHandle<()>,
 }
 
@@ -138,7 +155,7 @@ fn bare_swarm(identity: &Identity) -> Swarm<Behaviour> {
 }
 
 /// Starts a hostile peer that dials the victim and follows the script.
-fn attack(victim: &Network, identity: &Identity, script: Script) -> Hostile {
+pub(super) fn attack(victim: &Network, identity: &Identity, script: Script) -> Hostile {
     let topics = Topics::of(config().federation);
     let mut swarm = bare_swarm(identity);
     swarm.dial(victim.handle.listeners().remove(0)).unwrap();
@@ -178,10 +195,15 @@ fn follow(
             ..
         })) => {
             let spec = FederationSpec::default();
+            let role = if script.is_aggregator {
+                Role::Aggregator
+            } else {
+                Role::Node
+            };
             let hello = Hello {
                 protocol: PROTOCOL_VERSION,
                 software: "hostile".to_owned(),
-                role: Role::Node,
+                role,
                 federation: spec.id(),
                 spec: spec.entries(),
                 clock: crate::clock::now(),
@@ -513,7 +535,7 @@ async fn wrongly_packed_blob_is_struck_and_fetched_elsewhere() {
         };
         assert_eq!(*node, eve.node_id());
         assert!(said.contains(reason), "{said} for lack of `{reason}`");
-        let store = Small(BTreeMap::from([(blob.id, bytes.clone())]).into());
+        let store = Small::with(&bytes);
         let honest = Config {
             peers: vec![victim.handle.listeners().remove(0)],
             ..config()
