@@ -160,7 +160,8 @@ impl Presence {
         message: &gossipsub::Message,
     ) -> Result<Option<Finding>, PresenceError> {
         let now = Instant::now();
-        let peer = node_id(source).and_then(|node| base.peers.welcome_mut(&node));
+        let source = node_id(source).ok_or(PresenceError::Unwanted)?;
+        let peer = base.peers.welcome_mut(&source);
         let peer = peer.ok_or(PresenceError::Unwanted)?;
         peer.sync.gossip_is_alive();
         // A peer that passes on more than a whole federation says is not listened to for a while.
@@ -176,8 +177,11 @@ impl Presence {
             return Err(PresenceError::Unwanted);
         }
         let wall = base.config.clock.now();
-        let change = self.company.enter(&claim, wall, now)?;
-        match change {
+        let outcome = self.company.enter(&claim, source, wall, now)?;
+        if let Some(node) = outcome.displaced {
+            tell_gone(base, node);
+        }
+        match outcome.change {
             // Who is connected said so itself, and better.
             Change::Came(node, _) if base.peers.is_welcome(&node) => self.company.leave(&node),
             Change::Came(node, role) => {
