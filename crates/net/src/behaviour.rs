@@ -22,7 +22,7 @@ use libp2p::{dcutr, identify, mdns, ping, relay};
 use prometheus_client::registry::Registry;
 
 use crate::config::Config;
-use crate::crowd::Crowd;
+use crate::crowd::{Crowd, Keys};
 use crate::gate::MAX_SIGNED_BYTES;
 use crate::identity::{Identity, node_id, peer_id};
 use crate::roster::Roster;
@@ -186,8 +186,10 @@ impl Behaviour {
             .mdns
             .then(|| mdns::tokio::Behaviour::new(mdns_config, local))
             .transpose()?;
+        let are_named = config.members.is_some() || config.allow.is_some();
+        let keys = if are_named { Keys::Named } else { Keys::Free };
         Ok(Self {
-            crowd: Crowd::new(config.max_peers, MAX_PENDING as usize),
+            crowd: Crowd::new(config.max_peers, MAX_PENDING as usize, keys),
             limits: connection_limits::Behaviour::new(limits(config.max_peers)),
             banned: allow_block_list::Behaviour::default(),
             allowed: Toggle::from(config.allow.as_ref().map(|nodes| {
