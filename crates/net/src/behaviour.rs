@@ -22,16 +22,19 @@ use libp2p::{dcutr, identify, mdns, ping, relay};
 use prometheus_client::registry::Registry;
 
 use crate::config::Config;
-use crate::crowd::Crowd;
+use crate::crowd::{Crowd, Keys};
 use crate::gate::MAX_SIGNED_BYTES;
 use crate::identity::{Identity, node_id, peer_id};
 use crate::roster::Roster;
 use crate::rpc::{self, Rpc};
 use crate::traffic::Traffic;
+use crate::welcome_only::WelcomeOnly;
 use crate::wire::{GreetingCall, HelloCall, MAX_FOLLOWED, PeersCall, SyncCall};
 
 /// The part of its name that only the topic of presence has.
 pub(crate) const PRESENCE_TOPIC: &str = "presence";
+/// What everybody is told of the program. Its version travels in the hello, which strangers do not get.
+pub(crate) const AGENT: &str = "fednode";
 /// Topics to which every node subscribes.
 const COMMON_TOPICS: usize = 3;
 /// Connections to one peer. Two nodes that dial each other at the same moment have two.
@@ -155,7 +158,7 @@ pub(crate) struct Behaviour {
     pub(crate) hello: request_response::Behaviour<Rpc<HelloCall>>,
     pub(crate) sync: request_response::Behaviour<Rpc<SyncCall>>,
     pub(crate) peers: request_response::Behaviour<Rpc<PeersCall>>,
-    pub(crate) gossip: Gossip,
+    pub(crate) gossip: WelcomeOnly<Gossip>,
     pub(crate) streams: libp2p_stream::Behaviour,
     pub(crate) identify: identify::Behaviour,
     pub(crate) ping: ping::Behaviour,
@@ -183,8 +186,10 @@ impl Behaviour {
             .mdns
             .then(|| mdns::tokio::Behaviour::new(mdns_config, local))
             .transpose()?;
+        let are_named = config.members.is_some() || config.allow.is_some();
+        let keys = if are_named { Keys::Named } else { Keys::Free };
         Ok(Self {
-            crowd: Crowd::new(config.max_peers, MAX_PENDING as usize),
+            crowd: Crowd::new(config.max_peers, MAX_PENDING as usize, keys),
             limits: connection_limits::Behaviour::new(limits(config.max_peers)),
             banned: allow_block_list::Behaviour::default(),
             allowed: Toggle::from(config.allow.as_ref().map(|nodes| {
@@ -198,12 +203,12 @@ impl Behaviour {
             hello: rpc::behaviour(traffic.clone()),
             sync: rpc::behaviour(traffic.clone()),
             peers: rpc::behaviour(traffic.clone()),
-            gossip,
+            gossip: WelcomeOnly::new(gossip),
             streams: libp2p_stream::Behaviour::new(),
             identify: identify::Behaviour::new(
                 // Addresses travel in signed records with a scope, so identify announces none.
                 identify::Config::new("/fednode/1".to_owned(), identity.keypair().public())
-                    .with_agent_version(config.software.clone())
+                    .with_agent_version(AGENT.to_owned())
                     .with_hide_listen_addrs(true)
                     .with_cache_size(0),
             ),

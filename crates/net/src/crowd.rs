@@ -8,7 +8,10 @@
 //! a socket ─► handshakes of its address? of its subnet? of all strangers? ─► Noise ─► connections of its address? subnet? ─► hello
 //! ```
 //!
-//! Nothing is counted on loopback: whoever is on this machine can do worse. Dials of this node are not counted either.
+//! Nothing is counted on loopback: whoever is on this machine can do worse. Dials of this node are not counted either. Nor
+//! are members, where an organiser or a list says who that is: a federation may be in one building, behind one address.
+//!
+//! Shares of connections count only while half of the places are taken. Before that there is room for everybody.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
@@ -68,10 +71,22 @@ pub(crate) struct Crowd {
     established: Count,
     /// Handshakes at once of all strangers together.
     most_strangers: usize,
+    /// So many connections are let in wherever they come from.
+    plenty: usize,
     most_per_host: usize,
     most_per_subnet: usize,
+    keys: Keys,
     known_hosts: Recent<IpAddr>,
     known_peers: Recent<PeerId>,
+}
+
+/// What it takes to be welcome.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keys {
+    /// Any key will do, so one machine can be many members.
+    Free,
+    /// Somebody names each member.
+    Named,
 }
 
 /// The last few of what was seen.
@@ -83,12 +98,14 @@ struct Recent<T> {
 
 impl Crowd {
     /// Shares out the places for so many peers and so many handshakes.
-    pub(crate) fn new(max_peers: usize, max_pending: usize) -> Self {
+    pub(crate) fn new(max_peers: usize, max_pending: usize, keys: Keys) -> Self {
         Self {
             pending: Count::default(),
             established: Count::default(),
             // A quarter is for those who come back.
             most_strangers: max_pending - max_pending / 4,
+            plenty: max_peers / 2,
+            keys,
             most_per_host: (max_peers / 4).max(FEWEST_PER_HOST),
             most_per_subnet: (max_peers / 2).max(FEWEST_PER_HOST),
             known_hosts: Recent::default(),
@@ -96,9 +113,12 @@ impl Crowd {
         }
     }
 
-    /// Remembers a peer that was welcome, and where it came from.
-    pub(crate) fn know(&mut self, peer: PeerId, address: &Multiaddr) {
+    /// Remembers a peer that was welcome, and where it came from by a connection.
+    pub(crate) fn know(&mut self, peer: PeerId, id: ConnectionId, address: &Multiaddr) {
         self.known_peers.add(peer);
+        if self.keys == Keys::Named {
+            self.established.of.remove(&id);
+        }
         if let Some(origin) = Origin::of(address) {
             self.known_hosts.add(origin.host);
         }
@@ -126,12 +146,19 @@ impl Crowd {
         Ok(())
     }
 
-    fn check_established(&self, origin: Origin, peer: &PeerId) -> Result<(), Crowded> {
-        let is_crowded = self.established.of_host(origin) >= self.most_per_host
-            || self.established.of_subnet(origin) >= self.most_per_subnet;
-        if is_crowded && !self.known_peers.set.contains(peer) {
+    /// Lets a peer in or not, and counts its connection.
+    fn admit(&mut self, id: ConnectionId, origin: Origin, peer: &PeerId) -> Result<(), Crowded> {
+        let is_known = self.known_peers.set.contains(peer);
+        if is_known && self.keys == Keys::Named {
+            return Ok(());
+        }
+        let is_crowded = self.established.of.len() >= self.plenty
+            && (self.established.of_host(origin) >= self.most_per_host
+                || self.established.of_subnet(origin) >= self.most_per_subnet);
+        if is_crowded && !is_known {
             return Err(Crowded::Established(origin.host));
         }
+        self.established.of.insert(id, origin);
         Ok(())
     }
 }
@@ -187,10 +214,12 @@ impl<T> Default for Recent<T> {
 }
 
 impl<T: Copy + Eq + std::hash::Hash> Recent<T> {
+    /// Adds an item, or makes it the latest one.
     fn add(&mut self, item: T) {
-        if self.set.insert(item) {
-            self.order.push_back(item);
+        if !self.set.insert(item) {
+            self.order.retain(|other| *other != item);
         }
+        self.order.push_back(item);
         if self.order.len() > MAX_KNOWN
             && let Some(oldest) = self.order.pop_front()
         {
@@ -225,9 +254,8 @@ impl NetworkBehaviour for Crowd {
     ) -> Result<THandler<Self>, ConnectionDenied> {
         self.pending.of.remove(&id);
         if let Some(origin) = Origin::of(remote) {
-            let checked = self.check_established(origin, &peer);
-            checked.map_err(ConnectionDenied::new)?;
-            self.established.of.insert(id, origin);
+            let admitted = self.admit(id, origin, &peer);
+            admitted.map_err(ConnectionDenied::new)?;
         }
         Ok(dummy::ConnectionHandler)
     }
@@ -303,7 +331,7 @@ mod tests {
 
     #[test]
     fn silent_sockets_of_one_machine_leave_handshakes_for_others() {
-        let mut crowd = Crowd::new(128, 32);
+        let mut crowd = Crowd::new(128, 32, Keys::Free);
         assert_eq!(begun(&mut crowd, 0, repeated("/ip4/198.51.100.7", 100)), 8);
         let neighbours = (1..100).map(|n| format!("/ip4/198.51.100.{n}"));
         assert_eq!(
@@ -314,14 +342,15 @@ mod tests {
         let others = (1..100).map(|n| format!("/ip4/203.0.{n}.1"));
         assert_eq!(begun(&mut crowd, 2000, others), 8, "a quarter is kept");
         let old_friend = at("/ip4/192.0.2.99");
-        crowd.know(PeerId::random(), &old_friend);
+        let id = ConnectionId::new_unchecked(9999);
+        crowd.know(PeerId::random(), id, &old_friend);
         assert_eq!(begun(&mut crowd, 3000, repeated("/ip4/192.0.2.99", 99)), 16);
         assert_eq!(begun(&mut crowd, 4000, repeated("/ip4/127.0.0.1", 99)), 99);
     }
 
     #[test]
     fn a_handshake_that_ends_makes_room() {
-        let mut crowd = Crowd::new(128, 32);
+        let mut crowd = Crowd::new(128, 32, Keys::Free);
         let network = |n: u32| format!("/ip6/2001:db8:1:1::{n:x}");
         assert_eq!(
             begun(&mut crowd, 0, (1..100).map(network)),
@@ -338,20 +367,65 @@ mod tests {
         assert_eq!(begun(&mut crowd, 100, (1..100).map(network)), 8);
     }
 
+    /// Opens connections with new keys from an address. Returns those that may be.
+    fn opened(crowd: &mut Crowd, ids: std::ops::Range<usize>, address: &str) -> Vec<usize> {
+        let open = |n: &usize| open(crowd, *n, PeerId::random(), address);
+        ids.filter(open).collect()
+    }
+
+    fn open(crowd: &mut Crowd, n: usize, peer: PeerId, address: &str) -> bool {
+        let (local, id) = (at("/ip4/192.0.2.1"), ConnectionId::new_unchecked(n));
+        let opened = crowd.handle_established_inbound_connection(id, peer, &local, &at(address));
+        opened.is_ok()
+    }
+
     #[test]
-    fn many_keys_of_one_machine_take_a_quarter_of_the_places() {
-        let mut crowd = Crowd::new(128, 32);
-        let (local, remote) = (at("/ip4/192.0.2.1"), at("/ip4/198.51.100.7"));
-        let friend = PeerId::random();
-        crowd.know(friend, &remote);
-        let mut open = |n, peer| {
-            let id = ConnectionId::new_unchecked(n);
-            crowd
-                .handle_established_inbound_connection(id, peer, &local, &remote)
-                .is_ok()
-        };
-        let opened = (0..200).filter(|n| open(*n, PeerId::random())).count();
-        assert_eq!(opened, 32);
-        assert!(open(1000, friend), "who was welcome before comes back");
+    fn many_keys_of_one_machine_take_half_of_the_places() {
+        let mut crowd = Crowd::new(128, 32, Keys::Free);
+        let (address, friend) = ("/ip4/198.51.100.7", PeerId::random());
+        crowd.know(friend, ConnectionId::new_unchecked(9999), &at(address));
+        assert_eq!(opened(&mut crowd, 0..200, address).len(), 64);
+        let neighbour = opened(&mut crowd, 200..400, "/ip4/198.51.100.8");
+        assert_eq!(neighbour.len(), 0, "its subnet has half");
+        let others = opened(&mut crowd, 400..600, "/ip4/203.0.113.1");
+        assert_eq!(
+            others.len(),
+            32,
+            "nobody else may have more than a quarter then"
+        );
+        assert!(open(&mut crowd, 1000, friend, address), "it comes back");
+    }
+
+    #[test]
+    fn a_federation_behind_one_address_fills_all_places_if_its_members_are_named() {
+        let address = "/ip4/198.51.100.7";
+        for (keys, members, others) in [(Keys::Free, 32, 0), (Keys::Named, 128, 64)] {
+            let mut crowd = Crowd::new(128, 32, keys);
+            let mut welcome = 0;
+            for (n, peer) in (0..128).map(|n| (n, PeerId::random())) {
+                if open(&mut crowd, n, peer, address) {
+                    crowd.know(peer, ConnectionId::new_unchecked(n), &at(address));
+                    welcome += 1;
+                    assert!(open(&mut crowd, 500 + n, peer, address), "once more");
+                }
+            }
+            assert_eq!(welcome, members, "{keys:?}");
+            // Strangers behind it get what they would get without the members.
+            let strangers = opened(&mut crowd, 1000..1200, address);
+            assert_eq!(strangers.len(), others, "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn who_comes_again_and_again_is_remembered() {
+        let mut recent = Recent::default();
+        (0..MAX_KNOWN).for_each(|n| recent.add(n));
+        recent.add(0);
+        recent.add(MAX_KNOWN);
+        assert!(recent.set.contains(&0) && !recent.set.contains(&1));
+        assert_eq!(
+            (recent.set.len(), recent.order.len()),
+            (MAX_KNOWN, MAX_KNOWN)
+        );
     }
 }

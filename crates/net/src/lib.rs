@@ -67,6 +67,7 @@ mod task;
 mod ticket;
 mod traffic;
 mod transport;
+mod welcome_only;
 mod wire;
 
 pub use addresses::{is_circuit, is_loopback};
@@ -91,6 +92,7 @@ pub use wire::MAX_FOLLOWED;
 
 #[cfg(test)]
 mod tests {
+    mod couriers;
     mod hostile;
     mod strangers;
     mod traps;

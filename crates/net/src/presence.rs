@@ -10,6 +10,9 @@
 //! ```
 //!
 //! Pure; the clocks are arguments. Only a newer message of a member changes anything, so old ones cannot be played again.
+//!
+//! Where keys are free, one peer can bring any number of members. When there is no more room, a newcomer takes the place of
+//! the latest one of the peer that brought most, unless its own peer brought as many. So those who came before a flood stay.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -25,7 +28,7 @@ use crate::identity::{self, Identity};
 const DOMAIN: &[u8] = b"fednode presence 1\n";
 /// Largest message. An honest one has about 300 bytes, and 600 with a certificate.
 pub(crate) const MAX_PRESENCE_BYTES: usize = 1024;
-/// Longest time that one message counts.
+/// Longest time that one message counts, however rarely members speak.
 const LONGEST_LIFE: Duration = Duration::from_secs(3600);
 /// Members beyond twice the planned number that are remembered. Keys cost nothing, so a flood must not fill the memory.
 const SPARE: usize = 64;
@@ -137,10 +140,19 @@ pub(crate) enum Change {
     None,
 }
 
+/// What follows from a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Outcome {
+    pub(crate) change: Change,
+    /// Who was here and is not remembered any more, for lack of room.
+    pub(crate) displaced: Option<NodeId>,
+}
+
 /// Who is here, as far as others have passed on.
 #[derive(Debug)]
 pub(crate) struct Company {
     federation: FederationId,
+    longest_life: Duration,
     max_kept: usize,
     heard: BTreeMap<NodeId, Heard>,
 }
@@ -149,26 +161,32 @@ pub(crate) struct Company {
 struct Heard {
     role: Role,
     issued_at: Timestamp,
+    /// The peer that passed on the first message.
+    source: NodeId,
+    since: Instant,
     until: Instant,
     is_here: bool,
 }
 
 impl Company {
-    pub(crate) fn new(federation: FederationId, planned: u32) -> Self {
+    /// Begins with nobody. No message counts longer than `longest_life`, whatever its author claims.
+    pub(crate) fn new(federation: FederationId, planned: u32, longest_life: Duration) -> Self {
         Self {
             federation,
+            longest_life: longest_life.min(LONGEST_LIFE),
             max_kept: (2 * planned as usize + SPARE).min(MAX_KEPT),
             heard: BTreeMap::new(),
         }
     }
 
-    /// Takes in what a member says of itself.
+    /// Takes in what a member says of itself. The source is the peer that passed it on.
     pub(crate) fn enter(
         &mut self,
         claim: &Claim,
+        source: NodeId,
         now: Timestamp,
         at: Instant,
-    ) -> Result<Change, PresenceError> {
+    ) -> Result<Outcome, PresenceError> {
         let presence = &claim.presence;
         if presence.federation != self.federation {
             return Err(PresenceError::Federation);
@@ -182,25 +200,51 @@ impl Company {
         if !claim.is_signed() {
             return Err(PresenceError::Signature);
         }
-        if known.is_none() && self.heard.len() >= self.max_kept {
-            return Err(PresenceError::NoRoom);
-        }
-        let life = Duration::from_secs(presence.seconds.into()).min(LONGEST_LIFE);
+        let (source, since) = known.map_or((source, at), |known| (known.source, known.since));
+        let is_full = known.is_none() && self.heard.len() >= self.max_kept;
+        let displaced = if is_full {
+            let last = self.displaced_by(&source).ok_or(PresenceError::NoRoom)?;
+            let gone = self.heard.remove(&last);
+            gone.filter(|gone| gone.is_here).map(|_| last)
+        } else {
+            None
+        };
+        let life = Duration::from_secs(presence.seconds.into()).min(self.longest_life);
         let (role, issued_at) = (presence.role, presence.issued_at);
         let is_here = !life.is_zero();
         let heard = Heard {
             role,
             issued_at,
+            source,
+            since,
             until: at + life,
             is_here,
         };
         let before = self.heard.insert(presence.node, heard);
         let was_here = before.is_some_and(|before| before.is_here);
-        Ok(match (was_here, is_here) {
+        let change = match (was_here, is_here) {
             (false, true) => Change::Came(presence.node, role),
             (true, false) => Change::Went(presence.node),
             (true, true) | (false, false) => Change::None,
-        })
+        };
+        Ok(Outcome { change, displaced })
+    }
+
+    /// Returns the member that makes room for one more of this source; nobody if no source has more than that would have.
+    fn displaced_by(&self, source: &NodeId) -> Option<NodeId> {
+        let mut brought: BTreeMap<NodeId, usize> = BTreeMap::new();
+        for heard in self.heard.values() {
+            *brought.entry(heard.source).or_default() += 1;
+        }
+        let of_source = brought.get(source).copied().unwrap_or_default();
+        let (most, n) = brought.into_iter().max_by_key(|(_, n)| *n)?;
+        // With one less, two sources would take the last place from each other in turn.
+        if n <= of_source + 1 {
+            return None;
+        }
+        let of_most = self.heard.iter().filter(|(_, heard)| heard.source == most);
+        let last = of_most.max_by_key(|(_, heard)| heard.since);
+        last.map(|(node, _)| *node)
     }
 
     /// Forgets that a member is here, until it says so again.
@@ -238,6 +282,9 @@ mod tests {
 
     const HOME: FederationId = FederationId::from_bytes([7; 32]);
     const NOW: Timestamp = Timestamp(10_000_000);
+    const LIFE: Duration = Duration::from_secs(40);
+    const HUB: NodeId = NodeId::from_bytes([1; 32]);
+    const EVE: NodeId = NodeId::from_bytes([2; 32]);
 
     fn said(by: &Identity, issued_at: Timestamp, seconds: u32) -> Claim {
         let presence = Presence {
@@ -255,8 +302,11 @@ mod tests {
     fn a_member_comes_once_and_is_gone_when_it_is_silent_or_says_so() {
         let (ann, at) = (Identity::generate(), Instant::now());
         let (node, later) = (ann.node_id(), NOW + Duration::from_secs(10));
-        let mut company = Company::new(HOME, 2);
-        let mut say = |issued, seconds| company.enter(&said(&ann, issued, seconds), NOW, at);
+        let mut company = Company::new(HOME, 2, LIFE);
+        let mut say = |issued, seconds| {
+            let outcome = company.enter(&said(&ann, issued, seconds), HUB, NOW, at);
+            outcome.map(|it| it.change)
+        };
         assert_eq!(say(NOW, 35), Ok(Change::Came(node, Role::Node)));
         assert_eq!(
             say(NOW, 35),
@@ -267,7 +317,10 @@ mod tests {
         assert_eq!(company.expire(later, at + Duration::from_secs(34)), []);
         assert_eq!(company.expire(later, at + Duration::from_secs(36)), [node]);
         assert_eq!(company.expire(later, at + Duration::from_secs(37)), []);
-        let mut say = |issued, seconds| company.enter(&said(&ann, issued, seconds), NOW, at);
+        let mut say = |issued, seconds| {
+            let outcome = company.enter(&said(&ann, issued, seconds), HUB, NOW, at);
+            outcome.map(|it| it.change)
+        };
         let soon = later + Duration::from_secs(1);
         assert_eq!(say(soon, 35), Ok(Change::Came(node, Role::Node)));
         let soon = soon + Duration::from_secs(1);
@@ -278,16 +331,17 @@ mod tests {
     #[test]
     fn nobody_speaks_for_another_and_a_flood_of_keys_is_bounded() {
         let (ann, at) = (Identity::generate(), Instant::now());
-        let mut company = Company::new(HOME, 2);
+        let mut company = Company::new(HOME, 2, LIFE);
         let mut forged = said(&ann, NOW, 35);
         forged.signed.signature = vec![1; 64];
-        let refused = company.enter(&forged, NOW, at);
+        let refused = company.enter(&forged, HUB, NOW, at);
         assert_eq!(refused, Err(PresenceError::Signature));
         let early = NOW + 2 * CLOCK_SKEW;
-        let refused = company.enter(&said(&ann, early, 35), NOW, at);
+        let refused = company.enter(&said(&ann, early, 35), HUB, NOW, at);
         assert_eq!(refused, Err(PresenceError::Stale));
-        let enter =
-            |company: &mut Company| company.enter(&said(&Identity::generate(), NOW, 35), NOW, at);
+        let enter = |company: &mut Company| {
+            company.enter(&said(&Identity::generate(), NOW, 35), HUB, NOW, at)
+        };
         let came = (0..100).filter(|_| enter(&mut company).is_ok()).count();
         assert_eq!(came, 68);
         assert_eq!(enter(&mut company), Err(PresenceError::NoRoom));
@@ -295,6 +349,43 @@ mod tests {
         company.expire(after, at + Duration::from_secs(99));
         company.expire(after, at + Duration::from_secs(99));
         assert_eq!(company.heard.len(), 0, "room comes back");
+    }
+
+    #[test]
+    fn free_keys_of_one_peer_make_room_for_members_that_others_bring() {
+        let (at, second) = (Instant::now(), Duration::from_secs(1));
+        let mut company = Company::new(HOME, 2, LIFE);
+        let mut enter = |source, at| {
+            let newcomer = Identity::generate();
+            let outcome = company.enter(&said(&newcomer, NOW, 35), source, NOW, at);
+            (newcomer.node_id(), outcome)
+        };
+        // Somebody honest came through the same peer before the flood.
+        let (early, _) = enter(EVE, at);
+        let mut flood: Vec<NodeId> = (0..67).map(|_| enter(EVE, at + second).0).collect();
+        assert_eq!(enter(EVE, at + second).1, Err(PresenceError::NoRoom));
+        for n in 1..=34 {
+            let (newcomer, outcome) = enter(HUB, at + 2 * second);
+            let outcome = outcome.unwrap();
+            assert_eq!(outcome.change, Change::Came(newcomer, Role::Node));
+            let displaced = outcome.displaced.unwrap();
+            assert!(flood.contains(&displaced), "{n}");
+            flood.retain(|node| *node != displaced);
+        }
+        let refused = [HUB, EVE].map(|source| enter(source, at + 2 * second).1);
+        assert_eq!(refused, [Err(PresenceError::NoRoom); 2], "each has half");
+        assert!(company.here().any(|(node, _)| node == early));
+        assert_eq!(company.here().count(), 68);
+    }
+
+    #[test]
+    fn nobody_is_here_longer_than_honest_members_say() {
+        let (ann, at) = (Identity::generate(), Instant::now());
+        let mut company = Company::new(HOME, 2, LIFE);
+        let long = said(&ann, NOW, u32::MAX);
+        company.enter(&long, HUB, NOW, at).unwrap();
+        assert_eq!(company.expire(NOW, at + Duration::from_secs(39)), []);
+        assert_eq!(company.expire(NOW, at + LIFE), [ann.node_id()]);
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub async fn start(
     // Listening comes before anything is spawned: a port in use is an error of the caller, not a log line.
     listen(&mut swarm, &config.listen).await?;
     let catalogue = Catalogue::default();
-    let book = recall(&config, &catalogue).await;
+    let book = recall(&config, &catalogue, &roster).await;
     let beginning = Beginning {
         swarm,
         config,
@@ -289,7 +289,7 @@ fn explain_listen(error: &io::Error) -> String {
 }
 
 /// Makes a book of the adverts that earlier processes of this node received. Adverts that do not verify are left out.
-async fn recall(config: &Config, catalogue: &Catalogue) -> Book {
+async fn recall(config: &Config, catalogue: &Catalogue, roster: &Roster) -> Book {
     let (known, heard) = (config.known.clone(), config.heard.clone());
     let verified = tokio::task::spawn_blocking(move || {
         let verified = known.into_iter().filter_map(|signed| {
@@ -305,7 +305,7 @@ async fn recall(config: &Config, catalogue: &Catalogue) -> Book {
     let mut book = Book::of(BroadcastSet::of(&config.spec));
     // Entered at time 0, so that they count as settled and sync offers them at once.
     for (signed, advert) in verified.await.unwrap_or_default() {
-        catalogue.note(&advert);
+        catalogue.note(&advert, roster);
         book.insert(Arc::new(signed), &advert, Timestamp::default());
     }
     // After the adverts: where the book has the advert itself, its window is exact (see `Book::remember`).

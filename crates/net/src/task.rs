@@ -229,7 +229,8 @@ impl Task {
         self.gossip.forward_due(base, now);
         // Dead connections before dials: a peer that is about to go must not count as connected.
         base.check_deadlines(now);
-        self.roll_call.tick(base, &mut self.reception, now);
+        let (reception, presence) = (&mut self.reception, &mut self.presence);
+        self.roll_call.tick(base, reception, presence, now);
         self.dialing.dial_due(base, now);
         self.dialing.dial_relayed(base, now);
         self.syncing.start_due(base, &self.adverts, now);
@@ -469,7 +470,6 @@ impl Task {
                 self.dialing.lost(base, node);
                 tracing::debug!(%node, ?cause, "peer down");
                 base.tell(Event::PeerDown { node });
-                self.presence.on_departure(base);
             }
             Hello::Refused => self.dialing.refused(base, node),
             Hello::Waiting => {
@@ -478,6 +478,8 @@ impl Task {
                 }
             }
         }
+        // Also after a refusal: it may have been the last welcome peer before.
+        self.presence.on_departure(&mut self.base);
     }
 
     /// Receives the adverts of these nodes too, of nodes outside the broadcast set no others.
@@ -539,6 +541,7 @@ impl Task {
         self.dialing.refused(base, node);
         // This also closes the connections there are; what follows from that comes as events.
         base.swarm.behaviour_mut().banned.block_peer(peer_id(&node));
+        self.presence.turn_out(base);
         base.tell(Event::Banned {
             node,
             length,

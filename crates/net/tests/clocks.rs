@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use common::{Node, config};
-use fednode_core::{BlobRef, Body, PoolOffer, Round};
+use fednode_core::{BlobRef, Body, PoolOffer, Role, Round};
 use fednode_net::{Event, Identity, WallClock};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -71,4 +71,34 @@ async fn what_a_wrong_clock_stamped_is_said_again_once_it_is_right() {
     let heard = ann.wait("the advert", pick).await;
     assert_eq!((heard.author, &heard.body), (bob_id, &wrong.body));
     assert!(heard.sequence > wrong.sequence && heard.issued_at < wrong.issued_at);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_was_an_hour_ahead_is_heard_of_once_its_clock_is_right() {
+    let mut hub = config();
+    hub.role = Role::Aggregator;
+    let mut hub = Node::start(hub).await;
+    let clock = WallClock::default();
+    clock.set_ahead(HOUR);
+    let behind = |clock: WallClock| {
+        let mut config = config();
+        config.listen = Vec::new();
+        (config.peers, config.clock) = (vec![hub.address()], clock);
+        config
+    };
+    let (ann, bob) = (behind(WallClock::default()), behind(clock.clone()));
+    let mut ann = Node::start(ann).await;
+    ann.peer_up(hub.id()).await;
+    let mut bob = Node::start(bob).await;
+    hub.peer_up(bob.id()).await;
+    bob.synced(hub.id()).await;
+    // It speaks at most 0.6 seconds after the hub has subscribed.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    clock.set_ahead(Duration::ZERO);
+    stepped(&mut bob).await;
+    let bob_id = bob.id();
+    ann.wait("word of Bob", |event| {
+        matches!(event, Event::Heard { node, .. } if *node == bob_id).then_some(())
+    })
+    .await;
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::{Node, config};
 use fednode_core::membership::{Certificate, Ruling};
@@ -157,6 +157,68 @@ async fn a_revoked_member_is_turned_out_by_all_and_not_heard_again() {
         })
         .await;
     }
+}
+
+/// Two members that only dial a third one. The first has heard of the second; its book comes with it.
+async fn two_behind_a_hub(closed: &Closed) -> (Node, Node, Node, Arc<MemberBook>) {
+    let hub = closed.member(&[]).await;
+    let (ann, before) = (Identity::generate(), closed.book.reached());
+    closed.admit(ann.node_id(), Role::Node, Duration::from_secs(3600));
+    let mut config = closed.config(before, before + 1, &[&hub]);
+    config.listen = Vec::new();
+    let book = config.members.clone().unwrap();
+    let mut ann = Node::with(config, ann, Arc::default()).await;
+    ann.peer_up(hub.id()).await;
+    let (bob, before) = (Identity::generate(), closed.book.reached());
+    closed.admit(bob.node_id(), Role::Node, Duration::from_secs(3600));
+    let mut config = closed.config(before, before + 1, &[&hub]);
+    config.listen = Vec::new();
+    let bob = Node::with(config, bob, Arc::default()).await;
+    let bob_id = bob.id();
+    ann.wait("word of Bob", |event| {
+        matches!(event, Event::Heard { node, .. } if *node == bob_id).then_some(())
+    })
+    .await;
+    (hub, ann, bob, book)
+}
+
+/// Tells a member of a revocation and returns how long another one is still here for it.
+async fn lost_after(closed: &Closed, told: &MemberBook, ann: &mut Node, lost: NodeId) -> Duration {
+    let started = Instant::now();
+    told.take(
+        closed
+            .book
+            .after(closed.book.reached() - 1)
+            .first()
+            .unwrap(),
+    )
+    .unwrap();
+    ann.wait("the end of Bob", |event| {
+        matches!(event, Event::Unheard { node } if *node == lost).then_some(())
+    })
+    .await;
+    started.elapsed()
+}
+
+/// Less than the 35 seconds for which one message of a member counts.
+const SOON: Duration = Duration::from_secs(15);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_turns_out_its_last_peer_hears_nobody() {
+    let closed = Closed::new();
+    let (hub, mut ann, bob, book) = two_behind_a_hub(&closed).await;
+    closed.say(Ruling::Revoke(hub.id()));
+    let lost = lost_after(&closed, &book, &mut ann, bob.id()).await;
+    assert!(lost < SOON, "{lost:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_revoked_member_is_not_heard_of_through_others_any_more() {
+    let closed = Closed::new();
+    let (_hub, mut ann, bob, book) = two_behind_a_hub(&closed).await;
+    closed.say(Ruling::Revoke(bob.id()));
+    let lost = lost_after(&closed, &book, &mut ann, bob.id()).await;
+    assert!(lost < SOON, "{lost:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -70,6 +70,23 @@ async fn who_lost_its_last_connection_hears_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn who_is_banned_is_not_heard_of_through_others_any_more() {
+    let hub = hub().await;
+    let mut ann = behind(&hub, Arc::default()).await;
+    let bob = behind(&hub, Arc::default()).await;
+    let bob_id = bob.id();
+    ann.wait("bob", heard_of(bob_id)).await;
+    let (handle, started) = (ann.network.handle.clone(), Instant::now());
+    handle.ban(bob_id, PATIENCE, "it lies".into()).await;
+    ann.wait("bob's end", |event| {
+        matches!(event, Event::Unheard { node } if *node == bob_id).then_some(())
+    })
+    .await;
+    // One message of Bob counts for 35 seconds.
+    assert!(started.elapsed() < Duration::from_secs(15), "{started:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn who_is_connected_is_not_heard_of_through_others() {
     let hub = hub().await;
     let mut config = config();

@@ -2,7 +2,16 @@
 //!
 //! An aggregator is asked first, since most members are connected with one; then the others, one after the other. Whoever
 //! says "later" is asked again until it has the blob or takes too long. Then it is a holder like any other.
+//!
+//! ```text
+//!   ask one ──"not held"──► ask the next ──"later"──► ask both again and again ──turn over──► ask the next ──► …
+//!      └──────────────────────"here"─────────────────────────┴──► holder
+//! ```
+//!
+//! "Later" costs a liar nothing, so it must not keep others from being asked. Each further errand costs the owner a
+//! transfer, so each turn is twice as long as the last one. Who said "here" and does not hold the blob is asked last.
 
+use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -23,6 +32,10 @@ const SHORTEST_REST: Duration = Duration::from_millis(200);
 const LONGEST_REST: Duration = Duration::from_secs(2);
 /// Time that a peer has for its errand, beside that for the bytes.
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Time for which the first peer that says "later" is alone. The next turn is twice as long, and so on.
+const FIRST_TURN: Duration = Duration::from_secs(5);
+/// Longest turn. Otherwise a dozen liars could hold up a large blob for hours.
+const LONGEST_TURN: Duration = Duration::from_secs(60);
 /// Bytes per second that are expected of it.
 const SLOWEST: u64 = 64 << 10;
 
@@ -42,8 +55,21 @@ struct State {
     couriers: Vec<NodeId>,
     /// Those of them that the schedule does not know of yet.
     fresh: Vec<NodeId>,
+    /// Connected peers that said that they hold the blob, and did not.
+    failed: BTreeSet<NodeId>,
     /// Who said that it fetches the blob.
     under_way: Option<NodeId>,
+}
+
+/// One way round the peers.
+struct Search {
+    untried: std::vec::IntoIter<NodeId>,
+    /// Who said "later", and since when.
+    waiting: Vec<(NodeId, Instant)>,
+    /// Time until they are asked again.
+    rest: Duration,
+    turn: Duration,
+    turn_ends: Instant,
 }
 
 impl Detour {
@@ -77,9 +103,10 @@ impl Detour {
 
     /// A peer does not hold the blob. If it fetched the blob before, it has lost it meanwhile.
     pub(super) fn on_not_held(&self, node: NodeId) {
-        let couriers = &mut lock(&self.state).couriers;
-        if couriers.contains(&node) {
-            couriers.retain(|courier| *courier != node);
+        let mut state = lock(&self.state);
+        if state.couriers.contains(&node) {
+            state.couriers.retain(|courier| *courier != node);
+            state.failed.insert(node);
             lock(&self.job.providers).remove(&node);
         }
     }
@@ -98,11 +125,48 @@ impl Detour {
         self.job.may_detour() && !connected.iter().any(holds)
     }
 
-    /// Asks all peers, one after the other. Tells whether one of them has the blob now.
+    /// Asks all peers, one after the other. Tells whether the blob need not be searched any longer.
     async fn ask_around(&self) -> bool {
-        for node in self.peers() {
-            if self.send(node).await {
+        let mut search = Search::among(self.peers());
+        loop {
+            if self.ask_again(&mut search).await || self.ask_others(&mut search).await {
                 return true;
+            }
+            let Some((newest, _)) = search.waiting.last() else {
+                return false;
+            };
+            lock(&self.state).under_way = Some(*newest);
+            sleep(search.rest).await;
+            lock(&self.state).under_way = None;
+            search.rest = (search.rest * 3 / 2).min(LONGEST_REST);
+        }
+    }
+
+    /// Asks those who said "later" once more, and gives up on who takes too long.
+    async fn ask_again(&self, search: &mut Search) -> bool {
+        let patience = PATIENCE + Duration::from_secs(self.blob.size / SLOWEST);
+        for (node, since) in std::mem::take(&mut search.waiting) {
+            match self.ask(node).await {
+                Ok(()) => return self.note_holder(node),
+                Err(LinkError::Later) if since.elapsed() < patience => {
+                    search.waiting.push((node, since));
+                }
+                Err(_) => {}
+            }
+        }
+        !self.is_needed() && self.welcome_holders()
+    }
+
+    /// Asks further peers until one says "later". Its turn begins then.
+    async fn ask_others(&self, search: &mut Search) -> bool {
+        while search.is_turn_over() {
+            let Some(node) = search.untried.next() else {
+                return false;
+            };
+            match self.ask(node).await {
+                Ok(()) => return self.note_holder(node),
+                Err(LinkError::Later) => search.wait_for(node),
+                Err(_) => {}
             }
             if !self.is_needed() {
                 return self.welcome_holders();
@@ -114,37 +178,24 @@ impl Detour {
     fn peers(&self) -> Vec<NodeId> {
         let mut peers = self.shared.roster.candidates(&self.blob.id);
         peers.shuffle(&mut rand::rng());
+        let mut state = lock(&self.state);
+        let connected: BTreeSet<NodeId> = peers.iter().map(|(node, _)| *node).collect();
+        state.failed.retain(|node| connected.contains(node));
+        let is_aggregator = |node: &NodeId| self.shared.roster.role(node) == Some(Role::Aggregator);
         // Stable, so those of one role stay shuffled.
-        peers.sort_by_key(|(node, _)| self.shared.roster.role(node) != Some(Role::Aggregator));
+        peers.sort_by_key(|(node, _)| (state.failed.contains(node), !is_aggregator(node)));
         peers.into_iter().map(|(node, _)| node).collect()
     }
 
-    /// Sends one peer for the blob, and waits until it has the blob, refuses or takes too long.
-    async fn send(&self, node: NodeId) -> bool {
-        let started = Instant::now();
-        let patience = PATIENCE + Duration::from_secs(self.blob.size / SLOWEST);
-        let mut rest = SHORTEST_REST;
-        let is_here = loop {
-            match self.ask(node).await {
-                Ok(()) => break true,
-                Err(LinkError::Later) if started.elapsed() < patience && self.is_needed() => {
-                    lock(&self.state).under_way = Some(node);
-                    sleep(rest).await;
-                    rest = (rest * 3 / 2).min(LONGEST_REST);
-                }
-                Err(_) => break false,
-            }
-        };
-        lock(&self.state).under_way = None;
-        if is_here {
-            lock(&self.job.providers).insert(node);
-            let mut state = lock(&self.state);
-            state.couriers.push(node);
-            state.fresh.push(node);
-            drop(state);
-            self.news.notify_one();
-        }
-        is_here
+    /// A peer has the blob now. Returns true: the search is over.
+    fn note_holder(&self, node: NodeId) -> bool {
+        lock(&self.job.providers).insert(node);
+        let mut state = lock(&self.state);
+        state.couriers.push(node);
+        state.fresh.push(node);
+        drop(state);
+        self.news.notify_one();
+        true
     }
 
     async fn ask(&self, node: NodeId) -> Result<(), LinkError> {
@@ -155,7 +206,7 @@ impl Detour {
         link.ask(self.blob.id, want, 0).await.map(|_| ())
     }
 
-    /// Somebody announced meanwhile that it holds the blob: the schedule must not leave it in peace any longer.
+    /// Somebody announced meanwhile that it holds the blob: the schedule must not leave it in peace any longer. Returns true.
     fn welcome_holders(&self) -> bool {
         let connected = self.shared.roster.candidates(&self.blob.id);
         let holders = connected.into_iter().filter(|(_, holds)| *holds);
@@ -164,5 +215,29 @@ impl Detour {
             .extend(holders.map(|(node, _)| node));
         self.news.notify_one();
         true
+    }
+}
+
+impl Search {
+    fn among(peers: Vec<NodeId>) -> Self {
+        Self {
+            untried: peers.into_iter(),
+            waiting: Vec::new(),
+            rest: SHORTEST_REST,
+            turn: FIRST_TURN,
+            turn_ends: Instant::now(),
+        }
+    }
+
+    fn is_turn_over(&self) -> bool {
+        self.waiting.is_empty() || self.turn_ends <= Instant::now()
+    }
+
+    fn wait_for(&mut self, node: NodeId) {
+        let now = Instant::now();
+        self.waiting.push((node, now));
+        self.turn_ends = now + self.turn;
+        self.turn = (2 * self.turn).min(LONGEST_TURN);
+        self.rest = SHORTEST_REST;
     }
 }

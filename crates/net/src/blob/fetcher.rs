@@ -199,6 +199,15 @@ impl Fetcher {
         }
     }
 
+    /// Returns how many segments of a blob under way are stored.
+    pub(super) fn segments_of(&self, blob: &BlobRef) -> usize {
+        let job = lock(&self.0.jobs).get(blob).cloned();
+        job.map_or(0, |job| match *job.state.borrow() {
+            State::Running { done, .. } => done,
+            State::Over(_) => 0,
+        })
+    }
+
     /// Runs work that ends before the fetcher is closed.
     pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         self.0.tasks.spawn(work);

@@ -165,7 +165,8 @@ impl Adverts {
         // Into the book only once there is room: an advert that is marked as known is never offered again.
         self.book
             .insert(Arc::new(signed.clone()), &advert, crate::clock::now());
-        base.shared.catalogue.note(&advert);
+        let shared = &base.shared;
+        shared.catalogue.note(&advert, &shared.roster);
         tracing::debug!(author = %advert.author, kind = advert.body.kind(), round = %advert.round, "advert");
         base.tell(Event::Advert { signed, advert });
         Admission::Admitted

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use fednode_core::{Absence, NodeId};
 use libp2p::multiaddr::Protocol;
-use libp2p::swarm::Swarm;
+use libp2p::swarm::{ConnectionId, Swarm};
 use libp2p::{Multiaddr, PeerId, ping};
 use rand::rngs::StdRng;
 
@@ -66,11 +66,12 @@ impl Base {
     /// Remembers a peer that is welcome, and where it is: it comes back even through a crowd.
     pub(super) fn know(&mut self, node: &NodeId) {
         let connections = self.peers.get(node).map(|peer| &peer.connections);
-        let addresses = connections.into_iter().flatten();
-        let addresses: Vec<Multiaddr> = addresses.map(|it| it.address.clone()).collect();
-        for address in addresses {
+        let connections = connections.into_iter().flatten();
+        let connections: Vec<(ConnectionId, Multiaddr)> =
+            connections.map(|it| (it.id, it.address.clone())).collect();
+        for (id, address) in connections {
             let crowd = &mut self.swarm.behaviour_mut().crowd;
-            crowd.know(peer_id(node), &address);
+            crowd.know(peer_id(node), id, &address);
         }
     }
 

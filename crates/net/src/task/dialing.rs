@@ -248,7 +248,8 @@ impl Dialing {
     pub(super) fn turned_away(&mut self, base: &mut Base, target: &Target) {
         // The transport cannot tell these causes apart: the other side just closes.
         let reason = "the peer closed the connection before its hello: this node may not be on its allow-list, may be \
-                      banned, or the peer is full";
+                      banned, the peer may be full, or it has as many connections from this address or network as it \
+                      allows (its `max_peers` bounds both)";
         self.failed(base, target, Failure::Passing, reason.to_owned());
     }
 

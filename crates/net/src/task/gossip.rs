@@ -82,6 +82,7 @@ impl Gossip {
             .swarm
             .behaviour_mut()
             .gossip
+            .inner
             .publish(topic.clone(), message.clone())
         {
             Ok(_) => {}
@@ -107,7 +108,7 @@ impl Gossip {
     pub(super) fn subscribe(&self, base: &mut Base, authors: &[NodeId]) {
         for author in authors {
             let topic = self.topics.of_author(author);
-            if let Err(error) = base.swarm.behaviour_mut().gossip.subscribe(&topic) {
+            if let Err(error) = base.swarm.behaviour_mut().gossip.inner.subscribe(&topic) {
                 tracing::debug!(%author, %error, "not followed on gossip: sync only");
             }
         }
@@ -117,14 +118,14 @@ impl Gossip {
     pub(super) fn unsubscribe(&self, base: &mut Base, authors: &[NodeId]) {
         for author in authors {
             let topic = self.topics.of_author(author);
-            base.swarm.behaviour_mut().gossip.unsubscribe(&topic);
+            base.swarm.behaviour_mut().gossip.inner.unsubscribe(&topic);
         }
     }
 
     /// Unsubscribes from the topics of the federation, so that peers drop this node from their meshes at once.
     pub(super) fn leave(&self, base: &mut Base) {
         for topic in self.topics.common() {
-            base.swarm.behaviour_mut().gossip.unsubscribe(topic);
+            base.swarm.behaviour_mut().gossip.inner.unsubscribe(topic);
         }
     }
 
@@ -275,5 +276,6 @@ pub(super) fn verdict(
     base.swarm
         .behaviour_mut()
         .gossip
+        .inner
         .report_message_validation_result(id, source, acceptance);
 }

@@ -28,7 +28,7 @@ use super::base::Base;
 use super::finding::Finding;
 use super::peers::{self, Peer};
 use crate::event::Event;
-use crate::identity::node_id;
+use crate::identity::{node_id, peer_id};
 
 /// Largest number of letters of a peer's text that is shown to people.
 const MAX_SHOWN: usize = 256;
@@ -292,6 +292,7 @@ impl Reception {
         };
         let is_new = !peer.is_welcome();
         peer.hello = peers::Hello::Welcome { role, software };
+        base.swarm.behaviour_mut().gossip.open(peer_id(&node));
         if is_new {
             peer.deadline = (guest && !peer.is_outbound()).then(|| Instant::now() + GUEST_STAY);
             peer.up_since = crate::clock::now();
@@ -315,6 +316,7 @@ impl Reception {
         let was_up = peer.is_welcome();
         // The peer closes the connection itself once it has read this node's hello; the deadline is for those that do not.
         peer.hello = peers::Hello::Refused;
+        base.swarm.behaviour_mut().gossip.close(peer_id(&node));
         peer.deadline = Some(Instant::now() + REFUSAL_PATIENCE);
         let address = peer
             .connections

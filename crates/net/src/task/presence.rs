@@ -10,6 +10,7 @@
 
 use std::time::{Duration, Instant};
 
+use fednode_core::limits::CLOCK_SKEW;
 use fednode_core::{Absence, NodeId, Role, Timestamp};
 use libp2p::gossipsub::{self, Event as GossipEvent, IdentTopic, MessageAcceptance};
 use rand::Rng;
@@ -33,6 +34,9 @@ const SMALL: u32 = 100;
 /// Messages that may be lost before a member counts as gone.
 const MISSES: u32 = 3;
 
+/// Times between two messages for which one counts at most: a bit more than an honest member says.
+const LONGEST: u32 = MISSES + 1;
+
 /// What this member says of its presence, and what it hears of that of others.
 #[derive(Debug)]
 pub(super) struct Presence {
@@ -50,10 +54,11 @@ impl Presence {
     pub(super) fn new(base: &Base, topics: &Topics, now: Instant) -> Self {
         let planned = base.config.spec.nodes;
         let scale = f64::from(planned.max(SMALL)) / f64::from(SMALL);
+        let every = EVERY.mul_f64(scale);
         Self {
             topic: topics.presence.clone(),
-            company: Company::new(base.config.federation, planned),
-            every: EVERY.mul_f64(scale),
+            company: Company::new(base.config.federation, planned, LONGEST * every),
+            every,
             gap: SHORTEST_GAP.mul_f64(scale),
             last: None,
             next: now,
@@ -73,7 +78,7 @@ impl Presence {
             self.say(base, u32::try_from(life.as_secs()).unwrap_or(u32::MAX));
             (self.last, self.next) = (Some(now), now + self.every);
         }
-        for node in self.company.expire(crate::clock::now(), now) {
+        for node in self.company.expire(base.config.clock.now(), now) {
             tell_gone(base, node);
         }
     }
@@ -84,8 +89,7 @@ impl Presence {
     }
 
     fn say(&mut self, base: &mut Base, seconds: u32) {
-        // Strictly later than the last one, whatever the clock does.
-        let issued_at = crate::clock::now().max(self.issued_at + Duration::from_millis(1));
+        let issued_at = stamp(self.issued_at, base.config.clock.now());
         self.issued_at = issued_at;
         let said = Said {
             federation: base.config.federation,
@@ -100,7 +104,7 @@ impl Presence {
                 .and_then(|book| book.proof_of(&base.own)),
         };
         let message = said.seal(&base.identity);
-        let gossip = &mut base.swarm.behaviour_mut().gossip;
+        let gossip = &mut base.swarm.behaviour_mut().gossip.inner;
         // Without a subscriber nobody is there to hear it; the first one makes this member speak again.
         if let Err(error) = gossip.publish(self.topic.hash(), message) {
             tracing::trace!(%error, "presence not gossiped");
@@ -156,7 +160,8 @@ impl Presence {
         message: &gossipsub::Message,
     ) -> Result<Option<Finding>, PresenceError> {
         let now = Instant::now();
-        let peer = node_id(source).and_then(|node| base.peers.welcome_mut(&node));
+        let source = node_id(source).ok_or(PresenceError::Unwanted)?;
+        let peer = base.peers.welcome_mut(&source);
         let peer = peer.ok_or(PresenceError::Unwanted)?;
         peer.sync.gossip_is_alive();
         // A peer that passes on more than a whole federation says is not listened to for a while.
@@ -171,8 +176,12 @@ impl Presence {
         if !base.is_wanted(&claim.node()) || !is_certified(base, &claim) {
             return Err(PresenceError::Unwanted);
         }
-        let change = self.company.enter(&claim, crate::clock::now(), now)?;
-        match change {
+        let wall = base.config.clock.now();
+        let outcome = self.company.enter(&claim, source, wall, now)?;
+        if let Some(node) = outcome.displaced {
+            tell_gone(base, node);
+        }
+        match outcome.change {
             // Who is connected said so itself, and better.
             Change::Came(node, _) if base.peers.is_welcome(&node) => self.company.leave(&node),
             Change::Came(node, role) => {
@@ -193,16 +202,38 @@ impl Presence {
         self.hasten(base);
     }
 
+    /// A member is banned or a member no more, so it is not here any more either.
+    pub(super) fn turn_out(&mut self, base: &mut Base) {
+        let here = self.company.here().map(|(node, _)| node);
+        let gone: Vec<NodeId> = here.filter(|node| !base.is_wanted(node)).collect();
+        self.forget(base, gone);
+    }
+
     /// Without any connection nobody can be heard, so nobody is here.
     pub(super) fn on_departure(&mut self, base: &mut Base) {
         if base.peers.welcome().next().is_some() {
             return;
         }
         let here: Vec<NodeId> = self.company.here().map(|(node, _)| node).collect();
-        for node in here {
+        self.forget(base, here);
+    }
+
+    fn forget(&mut self, base: &mut Base, nodes: Vec<NodeId>) {
+        for node in nodes {
             self.company.leave(&node);
             tell_gone(base, node);
         }
+    }
+}
+
+/// Returns the stamp of the next message: later than the last one, unless the clock was wrong when that was stamped.
+fn stamp(last: Timestamp, now: Timestamp) -> Timestamp {
+    let next = last + Duration::from_millis(1);
+    // Others have refused what lies so far ahead. A message from there would be refused too.
+    if next.distance(now) > CLOCK_SKEW {
+        now
+    } else {
+        now.max(next)
     }
 }
 
@@ -211,7 +242,7 @@ fn is_certified(base: &Base, claim: &Claim) -> bool {
     let Some(book) = &base.config.members else {
         return true;
     };
-    let now = crate::clock::now();
+    let now = base.config.clock.now();
     let known = book.role(&claim.node(), now);
     // Its signature is checked only if it may be news.
     if known == Err(Absence::Unknown)
@@ -225,5 +256,24 @@ fn is_certified(base: &Base, claim: &Claim) -> bool {
 fn tell_gone(base: &mut Base, node: NodeId) {
     if !base.peers.is_welcome(&node) {
         base.tell(Event::Unheard { node });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stamps_grow_and_follow_a_clock_that_is_set_back() {
+        let (now, moment) = (Timestamp(100_000_000), Duration::from_millis(1));
+        let second = Duration::from_secs(1);
+        assert_eq!(stamp(Timestamp::default(), now), now);
+        assert_eq!(stamp(now, now), now + moment);
+        assert_eq!(
+            stamp(now + second, now),
+            now + second + moment,
+            "a small step back"
+        );
+        assert_eq!(stamp(now + 2 * CLOCK_SKEW, now), now, "it was wrong before");
     }
 }

@@ -1,4 +1,4 @@
-//! The roll call: peers that are members no more are turned away, and the application hears of revocations.
+//! The roll call: who is a member no more is turned away and not heard of, and the application hears of revocations.
 //!
 //! It looks whenever the book of members has changed, and now and then because certificates expire.
 
@@ -9,6 +9,7 @@ use fednode_core::NodeId;
 
 use super::base::Base;
 use super::hello::Reception;
+use super::presence::Presence;
 use crate::event::Event;
 
 /// How often it is looked whether certificates of peers have expired.
@@ -34,7 +35,13 @@ impl RollCall {
     }
 
     /// Does what follows from new statements of the organiser, and from certificates that expire.
-    pub(super) fn tick(&mut self, base: &mut Base, reception: &mut Reception, now: Instant) {
+    pub(super) fn tick(
+        &mut self,
+        base: &mut Base,
+        reception: &mut Reception,
+        presence: &mut Presence,
+        now: Instant,
+    ) {
         let Some(book) = base.config.members.clone() else {
             return;
         };
@@ -44,6 +51,7 @@ impl RollCall {
         }
         (self.heeded, self.next) = (changes, now + EVERY);
         reception.turn_out(base);
+        presence.turn_out(base);
         for node in book.revoked() {
             if self.revoked.insert(node) {
                 tracing::warn!(node = %node.short(), "the organiser has revoked a member");

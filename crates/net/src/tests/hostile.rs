@@ -36,6 +36,10 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub(super) struct Small(Mutex<BTreeMap<BlobId, Vec<u8>>>);
 
 impl Small {
+    pub(super) fn with(bytes: &[u8]) -> Self {
+        Self(BTreeMap::from([(BlobId::of(bytes), bytes.to_vec())]).into())
+    }
+
     fn get(&self, id: &BlobId) -> io::Result<Vec<u8>> {
         self.0
             .lock()
@@ -71,7 +75,7 @@ impl BlobStore for Small {
     }
 }
 
-fn config() -> Config {
+pub(super) fn config() -> Config {
     let mut config = Config::new(FederationSpec::default().into(), Role::Node);
     config.listen = vec!["/ip4/127.0.0.1/tcp/0".parse().unwrap()];
     config
@@ -107,18 +111,31 @@ fn forged(author: &Identity) -> SignedAdvert {
 
 /// What the hostile peer does once it is welcome.
 #[derive(Default)]
-struct Script {
+pub(super) struct Script {
     hello: bool,
+    /// Whether it says that it is an aggregator.
+    is_aggregator: bool,
     /// Answers to sync requests, one after the other, then empty ones.
     sync_replies: Mutex<Vec<Vec<SignedAdvert>>>,
-    /// Whether the victim has answered the hello, and listens: gossip before that is ignored.
+    /// Whether the victim has answered the hello, and listens: there is no gossip before that.
     ready: [AtomicBool; 2],
     /// Gossiped on the control topic as soon as somebody listens.
     gossip: Mutex<Vec<SignedAdvert>>,
 }
 
-struct Hostile {
-    control: libp2p_stream::Control,
+impl Script {
+    /// An aggregator with a good hello and nothing else.
+    pub(super) fn aggregator() -> Self {
+        Self {
+            hello: true,
+            is_aggregator: true,
+            ..Self::default()
+        }
+    }
+}
+
+pub(super) struct Hostile {
+    pub(super) control: libp2p_stream::Control,
     _driver: JoinHandle<()>,
 }
 
@@ -138,7 +155,7 @@ fn bare_swarm(identity: &Identity) -> Swarm<Behaviour> {
 }
 
 /// Starts a hostile peer that dials the victim and follows the script.
-fn attack(victim: &Network, identity: &Identity, script: Script) -> Hostile {
+pub(super) fn attack(victim: &Network, identity: &Identity, script: Script) -> Hostile {
     let topics = Topics::of(config().federation);
     let mut swarm = bare_swarm(identity);
     swarm.dial(victim.handle.listeners().remove(0)).unwrap();
@@ -169,6 +186,7 @@ fn follow(
                 certificate: None,
             };
             let behaviour = swarm.behaviour_mut();
+            behaviour.gossip.open(peer_id);
             behaviour.greeting.send_request(&peer_id, greeting);
         }
         SwarmEvent::Behaviour(BehaviourEvent::Greeting(request_response::Event::Message {
@@ -177,10 +195,15 @@ fn follow(
             ..
         })) => {
             let spec = FederationSpec::default();
+            let role = if script.is_aggregator {
+                Role::Aggregator
+            } else {
+                Role::Node
+            };
             let hello = Hello {
                 protocol: PROTOCOL_VERSION,
                 software: "hostile".to_owned(),
-                role: Role::Node,
+                role,
                 federation: spec.id(),
                 spec: spec.entries(),
                 clock: crate::clock::now(),
@@ -221,7 +244,7 @@ fn follow(
 
 fn gossip(swarm: &mut Swarm<Behaviour>, script: &Script, topics: &Topics) {
     let is_ready = |ready: &AtomicBool| ready.load(Ordering::Relaxed);
-    if script.hello && !script.ready.iter().all(is_ready) || !is_ready(&script.ready[1]) {
+    if !script.ready.iter().all(is_ready) {
         return;
     }
     for signed in script.gossip.lock().unwrap().drain(..) {
@@ -230,6 +253,7 @@ fn gossip(swarm: &mut Swarm<Behaviour>, script: &Script, topics: &Topics) {
         swarm
             .behaviour_mut()
             .gossip
+            .inner
             .publish(topic, message)
             .unwrap();
     }
@@ -300,7 +324,7 @@ async fn forged_gossip_is_struck_and_a_flood_is_cut() {
     let (eve, ann) = (Identity::generate(), Identity::generate());
     let mut gossip: Vec<SignedAdvert> = (1..=20).map(|counter| said(&ann, counter, 3)).collect();
     gossip.push(forged(&ann));
-    // Give the victim's hello time to be answered first: gossip before it is ignored, and sync has nothing.
+    // Give the victim's hello time to be answered first: there is no gossip before it, and sync has nothing.
     let script = Script {
         hello: true,
         gossip: Mutex::default(),
@@ -332,15 +356,29 @@ async fn forged_gossip_is_struck_and_a_flood_is_cut() {
     assert!(heard.iter().all(|(round, _)| *round == Round(3)));
 }
 
+/// Returns the bytes by which gossipsub publishes an advert on the control topic.
+fn gossip_frame(signed: &SignedAdvert) -> Vec<u8> {
+    let with_length = |bytes: &[u8]| {
+        let (mut frame, mut left) = (Vec::new(), bytes.len());
+        while left > 127 {
+            frame.push(u8::try_from(left & 127).unwrap() | 128);
+            left >>= 7;
+        }
+        frame.push(u8::try_from(left).unwrap());
+        [&frame, bytes].concat()
+    };
+    let field = |number: u8, bytes: &[u8]| [vec![number << 3 | 2], with_length(bytes)].concat();
+    let topic = Topics::of(config().federation).control.hash();
+    let (data, topic) = (codec::encode(signed), topic.into_string());
+    let message = [field(2, &data), field(4, topic.as_bytes())].concat();
+    with_length(&field(2, &message))
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn peer_without_hello_is_neither_heard_nor_served() {
     let mut victim = victim().await;
     let (eve, ann) = (Identity::generate(), Identity::generate());
-    let script = Script {
-        gossip: vec![said(&ann, 1, 1)].into(),
-        ..Script::default()
-    };
-    let mut hostile = attack(&victim, &eve, script);
+    let mut hostile = attack(&victim, &eve, Script::default());
     let peer = crate::identity::peer_id(&victim.handle.node_id());
     let mut stream = timeout(
         PATIENCE,
@@ -364,18 +402,17 @@ async fn peer_without_hello_is_neither_heard_nor_served() {
         .await
         .expect("the stream is closed");
     assert!(read.is_err() || answer.is_empty(), "not even \"not held\"");
-    let gossiped = async {
-        while victim.handle.traffic().gossip_received == 0 {
-            tokio::task::yield_now().await;
-        }
-    };
-    timeout(PATIENCE, gossiped)
-        .await
-        .expect("the advert arrives");
-    // It was received; had it been accepted, it would be told within moments.
-    while let Ok(Some(event)) = timeout(Duration::from_millis(300), victim.events.recv()).await {
+    // The victim subscribes to nothing before a hello, so the advert is pushed by hand.
+    let gossip = StreamProtocol::new("/meshsub/1.1.0");
+    let mut stream = hostile.control.open_stream(peer, gossip).await.unwrap();
+    let advert = gossip_frame(&said(&ann, 1, 1));
+    stream.write_all(&advert).await.unwrap();
+    stream.flush().await.unwrap();
+    // Had it been read, it would be counted within moments.
+    while let Ok(Some(event)) = timeout(Duration::from_secs(1), victim.events.recv()).await {
         assert!(matches!(event, Event::Listening(_)), "{event:?}");
     }
+    assert_eq!(victim.handle.traffic().gossip_received, 0);
     assert!(victim.handle.peers().await.is_empty());
 }
 
@@ -498,7 +535,7 @@ async fn wrongly_packed_blob_is_struck_and_fetched_elsewhere() {
         };
         assert_eq!(*node, eve.node_id());
         assert!(said.contains(reason), "{said} for lack of `{reason}`");
-        let store = Small(BTreeMap::from([(blob.id, bytes.clone())]).into());
+        let store = Small::with(&bytes);
         let honest = Config {
             peers: vec![victim.handle.listeners().remove(0)],
             ..config()

@@ -5,23 +5,26 @@ use std::time::Duration;
 
 use fednode_core::membership::{Certificate, Ruling};
 use fednode_core::{
-    Absence, BroadcastSet, FederationSpec, Greeting, Hello, HelloReply, PROTOCOL_VERSION, Proof,
-    Role,
+    Absence, Body, BroadcastSet, FederationId, FederationSpec, Greeting, Hello, HelloReply,
+    PROTOCOL_VERSION, Proof, Role, Round,
 };
 use futures::StreamExt;
-use libp2p::relay;
+use libp2p::gossipsub::{self, MessageAuthenticity, ValidationMode};
 use libp2p::request_response::{Event as RpcEvent, Message};
-use libp2p::swarm::{self, Swarm, SwarmEvent};
+use libp2p::swarm::{self, NetworkBehaviour, Swarm, SwarmEvent};
+use libp2p::{identify, relay};
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 
-use crate::behaviour::{self, Behaviour, BehaviourEvent, Topics};
+use crate::behaviour::{self, AGENT, Behaviour, BehaviourEvent, Topics};
 use crate::roster::Roster;
 use crate::tests::hostile::Small;
 use crate::traffic::Traffic;
 use crate::{Config, Identity, MemberBook, Network, start, transport};
 
 const PATIENCE: Duration = Duration::from_secs(15);
+/// Gossip begins at once after the connection, or not at all.
+const LISTENING: Duration = Duration::from_secs(4);
 
 /// A member of a closed federation, and its organiser.
 async fn closed() -> (Network, Identity, FederationSpec) {
@@ -137,4 +140,65 @@ async fn who_has_the_spec_and_no_certificate_is_told_only_that() {
         "Ann is a member and shows it"
     );
     assert_eq!(reply, HelloReply::Unwelcome(Absence::Unknown, None));
+}
+
+/// A peer that speaks gossip with whoever comes, and none of the protocols of this project.
+#[derive(NetworkBehaviour)]
+struct Eavesdropper {
+    gossip: gossipsub::Behaviour,
+    identify: identify::Behaviour,
+    relay: relay::client::Behaviour,
+}
+
+/// Connects with the victim and listens to the gossip of a federation.
+fn eavesdrop(victim: &Network, federation: FederationId) -> Swarm<Eavesdropper> {
+    let eve = Identity::generate();
+    let own = crate::identity::peer_id(&eve.node_id());
+    let (relay, client) = relay::client::new(own);
+    let transport = transport::build(&eve, None, relay, &mut Registry::default()).unwrap();
+    let config = gossipsub::ConfigBuilder::default()
+        .validation_mode(ValidationMode::None)
+        .build();
+    let gossip = gossipsub::Behaviour::new(MessageAuthenticity::Anonymous, config.unwrap());
+    let mut gossip = gossip.unwrap();
+    for topic in Topics::of(federation).common() {
+        gossip.subscribe(topic).unwrap();
+    }
+    let identify = identify::Config::new("/curious/1".to_owned(), eve.keypair().public());
+    let behaviour = Eavesdropper {
+        gossip,
+        identify: identify::Behaviour::new(identify),
+        relay: client,
+    };
+    let config = swarm::Config::with_tokio_executor();
+    let mut swarm = Swarm::new(transport, behaviour, own, config);
+    swarm.dial(victim.handle.listeners().remove(0)).unwrap();
+    swarm
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_said_no_hello_hears_no_gossip() {
+    let (victim, _, spec) = closed().await;
+    let mut eve = eavesdrop(&victim, spec.id());
+    victim.handle.publish(Round(1), Body::Leave).await.unwrap();
+    let mut agent = None;
+    let listen = async {
+        loop {
+            match eve.select_next_some().await {
+                SwarmEvent::ConnectionEstablished { .. } => {
+                    victim.handle.publish(Round(2), Body::Leave).await.unwrap();
+                }
+                SwarmEvent::Behaviour(EavesdropperEvent::Identify(identify::Event::Received {
+                    info,
+                    ..
+                })) => agent = Some(info.agent_version),
+                SwarmEvent::Behaviour(EavesdropperEvent::Gossip(heard)) => {
+                    panic!("a stranger hears of {heard:?}")
+                }
+                _ => {}
+            }
+        }
+    };
+    assert!(timeout(LISTENING, listen).await.is_err());
+    assert_eq!(agent.as_deref(), Some(AGENT), "it was connected");
 }
