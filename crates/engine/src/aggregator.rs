@@ -308,7 +308,7 @@ impl Aggregator {
         self.trials.clear();
         self.unproven.clear();
         self.open = OpenRound::new(&self.spec, &self.schedule, self.now);
-        for update in self.view.newest_adverts() {
+        for update in self.view.nodes().newest_adverts() {
             if let Some(update) = Update::of(&update)
                 && update.local.follows == Some(closing)
             {
@@ -328,13 +328,14 @@ impl Aggregator {
     /// for it: whoever connects and stays silent holds nobody up.
     fn expected(&self) -> Vec<NodeId> {
         let round = self.open_round();
-        let cohort = Cohort::draw(&self.spec, &self.schedule, round, self.view.known());
+        let cohort = Cohort::draw(&self.spec, &self.schedule, round, self.view.nodes().known());
         let head = self.head();
         let is_proven = |node| {
             head.counted.is_empty()
                 || head.counts(node)
                 || self
                     .view
+                    .nodes()
                     .newest_local(node)
                     .is_some_and(|(newest, _)| newest.next() >= head.round)
         };
@@ -364,7 +365,7 @@ impl Aggregator {
         match self.head().round {
             Round::ZERO => {
                 let planned = self.spec.surely_trained();
-                planned.saturating_sub(self.view.n_gone())
+                planned.saturating_sub(self.view.nodes().n_gone())
             }
             _ if self.broadcast_set.is_partial() => self.n_members.min(self.spec.surely_trained()),
             _ => 0,
@@ -422,6 +423,7 @@ impl Aggregator {
             .members(Base { previous, parent }, self.draws);
         let heard = self
             .view
+            .nodes()
             .locals(round)
             .filter(|(node, _)| !self.view.is_doubtful(*node));
         2 * members.len() > heard.count()

@@ -631,15 +631,9 @@ mod tests {
         let seed = DrawSeed::of(0);
         let order = closing.order_mean(base(9), seed).unwrap();
         let report = AverageReport {
-            round: order.round,
-            purpose: order.purpose,
-            mean: None,
-            members: order.members,
-            rejected: vec![],
-            lost: vec![],
-            excused: vec![],
-            disbelieved: vec![],
+            members: order.members.clone(),
             impossible: Some("nobody is believed".to_owned()),
+            ..AverageReport::of(&order)
         };
         let mut outbox = Outbox::default();
         assert!(closing.on_averaged(report, &mut outbox).is_none());

@@ -315,6 +315,23 @@ pub struct AverageReport {
     pub impossible: Option<String>,
 }
 
+impl AverageReport {
+    /// Makes the report of an order of which nothing came yet.
+    pub fn of(order: &AverageOrder) -> Self {
+        Self {
+            round: order.round,
+            purpose: order.purpose,
+            mean: None,
+            members: Vec::new(),
+            rejected: Vec::new(),
+            lost: Vec::new(),
+            excused: Vec::new(),
+            disbelieved: Vec::new(),
+            impossible: None,
+        }
+    }
+}
+
 /// A private module, in the store if it is for others.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ModuleReport {

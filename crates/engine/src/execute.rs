@@ -249,17 +249,7 @@ pub fn average(
     spec: &FederationSpec,
     load: Load<'_>,
 ) -> (Option<ParamSet>, AverageReport) {
-    let mut report = AverageReport {
-        round: order.round,
-        purpose: order.purpose,
-        mean: None,
-        members: Vec::new(),
-        rejected: Vec::new(),
-        lost: Vec::new(),
-        excused: Vec::new(),
-        disbelieved: Vec::new(),
-        impossible: None,
-    };
+    let mut report = AverageReport::of(order);
     let Some(averaging) = &spec.exchange.averaging else {
         return (None, report);
     };
@@ -282,13 +272,8 @@ pub fn average(
         is_incomplete: false,
     };
     // Statistics have a rule of their own, whatever that of training is.
-    let gathers = Schedule::of(spec).gathers_statistics_in(order.round);
-    let combined = if gathers {
-        let limits = Limits {
-            distance: spec.statistics.max_distance,
-            weight: spec.round.max_weight,
-        };
-        robust::combine(&mut admitted, limits)
+    let combined = if Schedule::of(spec).gathers_statistics_in(order.round) {
+        robust::combine(&mut admitted, limits_of(spec))
     } else {
         rule::combine(&averaging.rule, &mut admitted).map(|mean| (mean, Vec::new()))
     };
@@ -305,6 +290,13 @@ pub fn average(
             report.impossible = Some(error.to_string());
             (None, report)
         }
+    }
+}
+
+fn limits_of(spec: &FederationSpec) -> Limits {
+    Limits {
+        distance: spec.statistics.max_distance,
+        weight: spec.round.max_weight,
     }
 }
 

@@ -73,7 +73,7 @@ impl Judge<'_> {
         let seed = self.spec.draw_seed();
         let rank = |node| Rank::acting(seed, round, node);
         let follows = |local: &Local| local.follows == self.head.closing;
-        let line = view.locals(round);
+        let line = view.nodes().locals(round);
         let before = line.filter(|(node, local)| follows(local) && rank(*node) < rank(author));
         let places = if is_good(author) {
             before.count()
@@ -124,7 +124,7 @@ impl Judge<'_> {
     /// say nothing of this round.
     fn expected(&self, round: Round) -> usize {
         if self.patience() == Patience::DeadlineOver {
-            let heard = self.view.locals(round);
+            let heard = self.view.nodes().locals(round);
             let fits = |local: &Local| local.shared.is_some() && local.follows == self.head.closing;
             let heard = heard.filter(|(node, local)| {
                 let is_one = self.broadcast_set.contains(*node, round);
@@ -133,12 +133,12 @@ impl Judge<'_> {
             return heard.count();
         }
         if !self.head.counted.is_empty() {
-            let late = self.view.newest_updates().map(|update| update.node);
+            let late = self.view.nodes().newest_updates().map(|update| update.node);
             let late = late.filter(|node| !self.head.counts(*node) && self.keeps_up(*node));
             let expected = self.head.counted.iter().copied().chain(late);
             return expected.filter(|node| self.is_there(*node, round)).count();
         }
-        let cohort = Cohort::draw(self.spec, self.schedule, round, self.view.known());
+        let cohort = Cohort::draw(self.spec, self.schedule, round, self.view.nodes().known());
         let trains = |node| self.broadcast_set.contains(node, round) && cohort.contains(node);
         let counts = |node: &NodeId| trains(*node) && !self.view.is_doubtful(*node);
         let others = self.view.company().neighbours().filter(counts).count();
@@ -149,7 +149,7 @@ impl Judge<'_> {
     /// Tells whether a node that was not counted in the newest round was only late: its update was of that round, or of the
     /// one before.
     fn keeps_up(&self, node: NodeId) -> bool {
-        let newest = self.view.newest_local(node);
+        let newest = self.view.nodes().newest_local(node);
         newest.is_some_and(|(round, _)| round.next() >= self.head.round)
     }
 
@@ -164,7 +164,7 @@ impl Judge<'_> {
             return false;
         }
         // Not everybody is connected with everybody. Who is not, and says nothing, is gone after the grace time.
-        let speaks = view.is_connected(node) || view.local(node, round).is_some();
+        let speaks = view.is_connected(node) || view.nodes().local(node, round).is_some();
         speaks || self.patience() == Patience::Waiting
     }
 }

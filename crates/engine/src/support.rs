@@ -79,7 +79,7 @@ impl Judge<'_> {
             all: 0,
             beyond: 0,
         };
-        let present = self.view.newest_updates();
+        let present = self.view.nodes().newest_updates();
         for update in present.filter(|update| !self.view.is_lost(update.node)) {
             let side = match update.local.follows {
                 Some(id) => sides.of(id),

@@ -2,21 +2,29 @@
 //!
 //! Filled from accepted adverts and connection events only. Bounded: a fixed number of members, the adverts of the
 //! last few rounds each. Every advert that is heard passes through here, in a large federation many thousands a round.
-//! So the members lie densely in the order in which they were first heard of. They are visited in that order.
+//!
+//! ```text
+//!   adverts, connections ──► View ─┬─► Nodes      what each said, and whether it is here
+//!                                  ├─► Company    who is counted on
+//!                                  ├─► Closings   closed rounds, and the adverts that they name
+//!                                  ├─► Doubts     whose word was of no use lately
+//!                                  └─► Withdrawn  blobs that were taken back
+//! ```
 
 mod closings;
 mod company;
 mod doubts;
 mod evidence;
 mod member;
+mod nodes;
 mod withdrawn;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::{
-    Accepted, AdvertId, BlobId, BlobRef, Body, ClosingId, Global, Lineage, Local, Member, NodeId,
-    PoolOffer, ProxySet, Role, Round, Timestamp,
+    Accepted, BlobId, Body, ClosingId, Global, Member, NodeId, PoolOffer, ProxySet, Role, Round,
+    Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -24,38 +32,11 @@ use self::closings::Closings;
 use self::company::Company;
 use self::doubts::Doubts;
 use self::member::{NodeView, local_of};
+use self::nodes::Nodes;
+pub(crate) use self::nodes::Update;
 use self::withdrawn::Withdrawn;
-use crate::encoding::in_order;
 use crate::event::{Arrival, AverageReport, Lacking};
 use crate::follower::Announced;
-use crate::names::OrderedNames;
-
-/// Most nodes remembered; the oldest-silent are forgotten first. Ten thousand is the largest federation simulated.
-const MAX_NODES: usize = 16_384;
-/// A node's update of a round, as it was said.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Update<'a> {
-    pub(crate) node: NodeId,
-    pub(crate) round: Round,
-    /// The advert that says it.
-    pub(crate) id: AdvertId,
-    pub(crate) local: &'a Local,
-}
-
-impl<'a> Update<'a> {
-    /// Returns the update that an advert is, if it is one.
-    pub(crate) fn of(advert: &'a Accepted) -> Option<Self> {
-        let Body::Local(local) = &advert.body else {
-            return None;
-        };
-        Some(Self {
-            node: advert.author,
-            round: advert.round,
-            id: advert.id,
-            local,
-        })
-    }
-}
 
 /// What an advert is to a machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,8 +51,7 @@ pub(crate) enum Recorded {
 /// What is known of the others, and of what this node itself said.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct View {
-    #[serde(with = "in_order")]
-    nodes: OrderedNames<NodeId, NodeView>,
+    nodes: Nodes,
     company: Company,
     closings: Closings,
     doubts: Doubts,
@@ -84,7 +64,7 @@ impl View {
     /// Makes an empty view that keeps the adverts of `keep_rounds` rounds per node.
     pub(crate) fn new(keep_rounds: u32) -> Self {
         Self {
-            nodes: OrderedNames::default(),
+            nodes: Nodes::default(),
             company: Company::default(),
             closings: Closings::default(),
             doubts: Doubts::default(),
@@ -111,12 +91,15 @@ impl View {
             Body::Global(global) => return self.record_global(advert, global),
             _ if self.is_banned(advert.author) => return false,
             Body::Leave => {
-                self.node(advert.author).left = true;
+                self.nodes.node(advert.author).left = true;
                 self.company.lose_neighbour(advert.author);
             }
             Body::Pool(_) => {
-                self.node(advert.author).more.get_or_insert_default().offer =
-                    Some(Arc::clone(advert));
+                self.nodes
+                    .node(advert.author)
+                    .more
+                    .get_or_insert_default()
+                    .offer = Some(Arc::clone(advert));
             }
             Body::Withdraw(withdraw) => {
                 let is_withdrawn = |offer: &PoolOffer| {
@@ -124,7 +107,7 @@ impl View {
                         .blob
                         .is_some_and(|blob| withdraw.blobs.contains(&blob.id))
                 };
-                let node = self.node(advert.author);
+                let node = self.nodes.node(advert.author);
                 if node.offer().is_some_and(is_withdrawn)
                     && let Some(more) = &mut node.more
                 {
@@ -138,7 +121,7 @@ impl View {
 
     fn record_local(&mut self, advert: &Arc<Accepted>) -> bool {
         let keep = self.keep_rounds;
-        let node = self.node(advert.author);
+        let node = self.nodes.node(advert.author);
         // Adverts of a banned node still travel by gossip, since others may not have banned it.
         if node.banned {
             return false;
@@ -167,7 +150,7 @@ impl View {
             return false;
         }
         if self.closings.is_full(advert.author) {
-            let others = self.newest_updates();
+            let others = self.nodes.newest_updates();
             let others = others.filter(|update| update.node != advert.author);
             let followed = others.filter_map(|update| update.local.follows).collect();
             self.closings.make_room(advert.author, &followed);
@@ -176,27 +159,10 @@ impl View {
         true
     }
 
-    fn node(&mut self, node: NodeId) -> &mut NodeView {
-        if self.nodes.len() >= MAX_NODES && !self.nodes.contains_key(&node) {
-            let silent = self
-                .nodes
-                .iter()
-                .filter(|(_, view)| view.connected.is_none());
-            // Connected nodes stay whatever they say: forgetting them would make them strangers at their next word.
-            if let Some(oldest) = silent
-                .min_by_key(|(node, view)| (view.newest, **node))
-                .map(|(node, _)| *node)
-            {
-                self.nodes.swap_remove(&oldest);
-            }
-        }
-        self.nodes.entry(node).or_default()
-    }
-
     /// Records a connection.
     pub(crate) fn connect(&mut self, node: NodeId, role: Role) {
         self.company.changed();
-        let view = self.node(node);
+        let view = self.nodes.node(node);
         view.connected = Some(role);
         view.lost = false;
         view.met = Some(role);
@@ -209,7 +175,7 @@ impl View {
     /// Records the loss of a connection.
     pub(crate) fn disconnect(&mut self, node: NodeId) {
         self.company.lose(node);
-        let view = self.node(node);
+        let view = self.nodes.node(node);
         view.connected = None;
         view.lost = true;
     }
@@ -217,7 +183,7 @@ impl View {
     /// Believes nothing that a node says of itself any more. Rounds that it closed are judged by what their members signed.
     pub(crate) fn ban(&mut self, node: NodeId) {
         self.company.lose(node);
-        self.node(node).banned = true;
+        self.nodes.node(node).banned = true;
     }
 
     /// Forgets a closed round that is false, for good.
@@ -225,15 +191,9 @@ impl View {
         self.closings.refute(closing);
     }
 
-    /// Counts the training nodes that said that they leave, or are banned. Of whom nothing else is known counts as none.
-    pub(crate) fn n_gone(&self) -> usize {
-        let gone = |view: &&NodeView| !view.is_present() && view.is_node();
-        self.nodes.values().filter(gone).count()
-    }
-
     /// Tells whether a node is banned.
     pub(crate) fn is_banned(&self, node: NodeId) -> bool {
-        self.nodes.get(&node).is_some_and(|view| view.banned)
+        self.nodes.get(node).is_some_and(|view| view.banned)
     }
 
     /// Doubts a node until its part can be had, or what it closed is followed.
@@ -251,7 +211,7 @@ impl View {
     /// clear it, and a doubt is of what it closed before.
     pub(crate) fn on_followed(&mut self, author: NodeId) {
         let nodes = &self.nodes;
-        let aggregates = |node| nodes.get(&node).is_some_and(NodeView::is_aggregator);
+        let aggregates = |node| nodes.get(node).is_some_and(NodeView::is_aggregator);
         self.doubts.lift(|node| node == author || aggregates(node));
     }
 
@@ -263,12 +223,11 @@ impl View {
         };
         let nodes = &self.nodes;
         if arrival == Arrival::Held {
-            self.doubts
-                .lift(|node| nodes.get(&node).is_some_and(offers));
+            self.doubts.lift(|node| nodes.get(node).is_some_and(offers));
             return;
         }
         let owners = nodes.iter().filter(|(_, view)| offers(view));
-        let owners: Vec<NodeId> = owners.map(|(node, _)| *node).collect();
+        let owners: Vec<NodeId> = owners.map(|(node, _)| node).collect();
         owners.into_iter().for_each(|node| self.doubt(node));
     }
 
@@ -280,13 +239,18 @@ impl View {
     /// Tells whether a node said that it leaves.
     pub(crate) fn has_left(&self, node: NodeId) -> bool {
         self.nodes
-            .get(&node)
+            .get(node)
             .is_some_and(|view| view.left || view.banned)
     }
 
     /// Tells whether a node's last connection was lost and nothing was heard of it since.
     pub(crate) fn is_lost(&self, node: NodeId) -> bool {
-        self.nodes.get(&node).is_some_and(|view| view.lost)
+        self.nodes.get(node).is_some_and(|view| view.lost)
+    }
+
+    /// Returns what each node said.
+    pub(crate) fn nodes(&self) -> &Nodes {
+        &self.nodes
     }
 
     /// Returns who is here to be counted on.
@@ -294,108 +258,28 @@ impl View {
         &self.company
     }
 
-    /// Visits the training nodes that were met or heard of and are not known to be gone.
-    pub(crate) fn known(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let is_node = |view: &NodeView| match view.connected {
-            Some(role) => role == Role::Node,
-            None => view.newest > Round::ZERO,
-        };
-        let present = self
-            .nodes
-            .iter()
-            .filter(move |(_, view)| view.is_present() && !view.lost && is_node(view));
-        present.map(|(node, _)| *node)
-    }
-
     /// Tells whether a node closes rounds by its role: it said that it is an aggregator when it was met, and it has never
     /// trained. Of whom nothing is known, nothing is believed.
     pub(crate) fn is_aggregator(&self, node: NodeId) -> bool {
-        let known = self.nodes.get(&node);
+        let known = self.nodes.get(node);
         known.is_some_and(NodeView::is_aggregator)
     }
 
     /// Tells whether a node is connected.
     pub(crate) fn is_connected(&self, node: NodeId) -> bool {
-        let known = self.nodes.get(&node);
+        let known = self.nodes.get(node);
         known.is_some_and(|view| view.connected.is_some())
     }
 
-    /// Returns a node's update of a round.
-    pub(crate) fn local(&self, node: NodeId, round: Round) -> Option<&Local> {
-        self.nodes.get(&node)?.local(round)
-    }
-
-    /// Visits everybody's update of a round; banned and departed nodes are left out.
-    pub(crate) fn locals(&self, round: Round) -> impl Iterator<Item = (NodeId, &Local)> {
-        let present = self.nodes.iter().filter(|(_, view)| view.is_present());
-        present.filter_map(move |(node, view)| Some((*node, view.local(round)?)))
-    }
-
-    /// Returns everybody's newest update, to be held while the view changes; banned and departed nodes are left out.
-    pub(crate) fn newest_adverts(&self) -> Vec<Arc<Accepted>> {
-        let present = self.nodes.values().filter(|view| view.is_present());
-        present.filter_map(|view| view.update.clone()).collect()
-    }
-
-    /// Visits everybody's newest update; banned and departed nodes are left out.
-    pub(crate) fn newest_updates(&self) -> impl Iterator<Item = Update<'_>> {
-        let present = self.nodes.values().filter(|view| view.is_present());
-        present.filter_map(|view| Update::of(view.update.as_ref()?))
-    }
-
-    /// Visits everybody's newest update that fits: whoever is ahead of it has signed it all the same.
-    pub(crate) fn newest_that<'a>(
-        &'a self,
-        fits: impl Fn(&Update<'_>) -> bool + 'a,
-    ) -> impl Iterator<Item = Update<'a>> {
-        let present = self.nodes.values().filter(|view| view.is_present());
-        present.filter_map(move |view| {
-            view.locals()
-                .filter_map(|advert| Update::of(advert))
-                .find(&fits)
-        })
-    }
-
-    /// Returns a node's newest update, and its round.
-    pub(crate) fn newest_local(&self, node: NodeId) -> Option<(Round, &Local)> {
-        self.nodes
-            .get(&node)?
-            .update
-            .as_ref()
-            .map(|advert| (advert.round, local_of(advert)))
-    }
-
-    /// Forgets whoever is neither connected nor followed and has said nothing since a round. In a federation in which
-    /// others speak in every round the view would otherwise hold them all.
+    /// Forgets whoever is neither connected nor followed and has said nothing since a round.
     pub(crate) fn forget_unfollowed(&mut self, since: Round, followed: &BTreeSet<NodeId>) {
-        // A ban is kept even for strangers: forgotten, it would be lifted by the next advert.
-        self.nodes.retain(|node, view| {
-            view.connected.is_some()
-                || view.banned
-                || view.newest >= since
-                || followed.contains(node)
-        });
-    }
-
-    /// Returns a node's offer of its private module, or its word that it keeps it.
-    pub(crate) fn offer(&self, node: NodeId) -> Option<&PoolOffer> {
-        self.nodes.get(&node)?.offer()
-    }
-
-    /// Visits the private modules on offer, and the shared parts that they fit; those of banned nodes are left out.
-    pub(crate) fn modules(&self) -> impl Iterator<Item = (NodeId, Lineage, BlobRef)> {
-        // A liar whose module was used would decide what this node predicts.
-        let trusted = self.nodes.iter().filter(|(_, view)| !view.banned);
-        trusted.filter_map(|(node, view)| {
-            let offer = view.offer()?;
-            Some((*node, offer.lineage, offer.blob?))
-        })
+        self.nodes.forget_unfollowed(since, followed);
     }
 
     /// Leaves those of `blobs` that nobody but `author` is known to need: no part of anybody else's updates, offers or
     /// closed rounds.
     pub(crate) fn nobody_elses(&self, author: NodeId, blobs: &[BlobId]) -> Vec<BlobId> {
-        let others = self.nodes.iter().filter(|(node, _)| **node != author);
+        let others = self.nodes.iter().filter(|(node, _)| *node != author);
         let said = others.flat_map(|(_, view)| view.blobs());
         let closed = self.globals().flat_map(|Announced { global, .. }| {
             global
@@ -448,32 +332,9 @@ impl View {
 
     /// Keeps a node's proxies of a round.
     pub(crate) fn keep_proxies(&mut self, node: NodeId, round: Round, proxies: Arc<ProxySet>) {
-        let known = &mut self.node(node).more.get_or_insert_default().proxies;
+        let known = &mut self.nodes.node(node).more.get_or_insert_default().proxies;
         known.retain(|(known, _)| *known != round);
         known.push((round, proxies));
-    }
-
-    /// Tells whether a node's proxies of a round are held.
-    pub(crate) fn has_proxies(&self, node: NodeId, round: Round) -> bool {
-        self.nodes
-            .get(&node)
-            .is_some_and(|view| view.proxies(round).is_some())
-    }
-
-    /// Returns the held proxies of a round that compare in `lineage`.
-    pub(crate) fn proxies(
-        &self,
-        round: Round,
-        lineage: Lineage,
-    ) -> BTreeMap<NodeId, Arc<ProxySet>> {
-        let present = self.nodes.iter().filter(|(_, view)| view.is_present());
-        let comparable = present.filter(|(_, view)| {
-            view.local(round)
-                .is_some_and(|local| local.lineage == lineage)
-        });
-        comparable
-            .filter_map(|(node, view)| Some((*node, Arc::clone(view.proxies(round)?))))
-            .collect()
     }
 
     /// Visits the closed rounds that were announced.
@@ -488,7 +349,7 @@ impl View {
 
     /// Returns the advert in which a member of a closed round signed what it is counted with.
     pub(crate) fn signed(&self, member: &Member) -> Option<&Accepted> {
-        let known = self.nodes.get(&member.node);
+        let known = self.nodes.get(member.node);
         let mut updates = known.into_iter().flat_map(NodeView::locals);
         let heard = updates.find(|advert| advert.id == member.advert);
         heard

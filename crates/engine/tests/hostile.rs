@@ -228,19 +228,11 @@ fn an_aggregator_recomputes_what_others_averaged_before_it_follows() {
             Output::Average(order) if order.purpose != Purpose::Close => Some(order.clone()),
             _ => None,
         });
-        let AverageOrder {
-            members, purpose, ..
-        } = order.unwrap();
+        let order = order.unwrap();
         let report = AverageReport {
-            round: Round(1),
-            purpose,
             mean: Some(blob("mean")),
-            members,
-            rejected: vec![],
-            lost: vec![],
-            excused: vec![],
-            disbelieved: vec![],
-            impossible: None,
+            members: order.members.clone(),
+            ..AverageReport::of(&order)
         };
         let outputs = aggregator.handle(NOW, Input::Averaged(report));
         let banned = outputs
@@ -341,18 +333,10 @@ fn accusation_starts_no_trial_beyond_its_evidence() {
         .collect();
     assert_eq!(orders.len(), 2);
     let answer = |order: &AverageOrder| {
-        let (round, purpose, members) = (order.round, order.purpose, order.members.clone());
-        let mean = Some(blob("mean"));
         Input::Averaged(AverageReport {
-            round,
-            purpose,
-            mean,
-            members,
-            rejected: vec![],
-            lost: vec![],
-            excused: vec![],
-            disbelieved: vec![],
-            impossible: None,
+            mean: Some(blob("mean")),
+            members: order.members.clone(),
+            ..AverageReport::of(order)
         })
     };
     let bans = |outputs: &[Output]| {

@@ -121,7 +121,7 @@ impl Exchanging {
         if shared.schedule.refreshes_in(round) {
             let (view, me) = (&shared.view, shared.me);
             let members = closed.global.members.iter().map(|member| member.node);
-            let unknown = members.filter(|node| view.local(*node, round).is_none());
+            let unknown = members.filter(|node| view.nodes().local(*node, round).is_none());
             self.exchange
                 .await_updates(unknown.filter(|node| *node != me && !view.has_left(*node)));
         }
@@ -259,9 +259,11 @@ fn want_everybodys_proxies(shared: &mut Shared) {
     if !shared.schedule.refreshes_in(round) || shared.spec.uses_sketches() {
         return;
     }
-    let locals = shared.view.locals(round);
+    let locals = shared.view.nodes().locals(round);
     let comparable: Vec<(NodeId, Local)> = locals
-        .filter(|(node, local)| local.lineage == lineage && !shared.view.has_proxies(*node, round))
+        .filter(|(node, local)| {
+            local.lineage == lineage && !shared.view.nodes().has_proxies(*node, round)
+        })
         .map(|(node, local)| (node, local.clone()))
         .collect();
     for (node, local) in comparable {

@@ -55,14 +55,14 @@ pub(super) fn fetch_shortlist(shared: &mut Shared, exchange: &mut Exchange) {
         return;
     };
     let per_row = sketch::shortlisted(experts.peers_per_expert.limit());
-    let locals = shared.view.locals(round);
+    let locals = shared.view.nodes().locals(round);
     // Sketches of another lineage are of other features: they tell nothing.
     let comparable = locals.filter(|(node, local)| *node != me && local.lineage == lineage);
     let others = comparable.filter_map(|(node, local)| Some((node, local.sketches.as_ref()?)));
     let listed = sketch::shortlist(own, others, per_row);
     let wanted: Vec<(NodeId, Local)> = listed
         .into_iter()
-        .filter_map(|node| Some((node, shared.view.local(node, round)?.clone())))
+        .filter_map(|node| Some((node, shared.view.nodes().local(node, round)?.clone())))
         .collect();
     for (node, local) in wanted {
         shared.want_proxies(node, round, &local);
@@ -131,7 +131,11 @@ fn prospects(shared: &Shared, refresh: Round, nearest: &BTreeSet<NodeId>) -> Vec
     let is_new = |node: &&NodeId| **node != shared.me && !nearest.contains(node);
     let mut named: BTreeMap<NodeId, u32> = BTreeMap::new();
     for node in nearest {
-        let local = shared.view.newest_local(*node).map(|(_, local)| local);
+        let local = shared
+            .view
+            .nodes()
+            .newest_local(*node)
+            .map(|(_, local)| local);
         let peers = local.into_iter().flat_map(|local| &local.peers);
         for peer in peers.filter(is_new) {
             *named.entry(*peer).or_default() += 1;
@@ -140,7 +144,7 @@ fn prospects(shared: &Shared, refresh: Round, nearest: &BTreeSet<NodeId>) -> Vec
     // Whoever was heard in the refresh was compared already.
     let mut prospects: Vec<(NodeId, u32)> = named
         .into_iter()
-        .filter(|(node, _)| shared.view.local(*node, refresh).is_none())
+        .filter(|(node, _)| shared.view.nodes().local(*node, refresh).is_none())
         .collect();
     // Equals in an order of this node's own, so that not everybody follows the same ones.
     let purpose = [b"fednode prospects 1 ", shared.me.as_bytes().as_slice()].concat();

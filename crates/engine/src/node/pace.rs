@@ -17,10 +17,10 @@ fn sees_no_closed_rounds(shared: &Shared) -> bool {
 
 /// Returns who is there and due to train in a round, as (has got as far, has not).
 fn progress_of_others(shared: &Shared, round: Round) -> (Vec<NodeId>, Vec<NodeId>) {
-    let due = shared.view.known();
+    let due = shared.view.nodes().known();
     let due = due.filter(|node| *node != shared.me && shared.cohort.contains(*node));
     due.partition(|node| {
-        let newest = shared.view.newest_local(*node);
+        let newest = shared.view.nodes().newest_local(*node);
         newest.is_some_and(|(newest, _)| newest >= round)
     })
 }
@@ -33,7 +33,7 @@ pub(super) fn wait_for_others(shared: &mut Shared, exchange: &mut Exchange) {
     let round = exchange.round();
     if shared.schedule.refreshes_in(round) {
         let (_, late) = progress_of_others(shared, round);
-        let own = Some(shared.me).filter(|me| shared.view.local(*me, round).is_none());
+        let own = Some(shared.me).filter(|me| shared.view.nodes().local(*me, round).is_none());
         exchange.await_updates(late.into_iter().chain(own));
     }
     look(shared, exchange);

@@ -52,8 +52,8 @@ pub(super) fn ranked_by_similarity(shared: &Shared) -> Vec<NodeId> {
         }
     });
     let known = newest.and_then(|round| {
-        let lineage = shared.view.local(shared.me, round)?.lineage;
-        Some(shared.view.proxies(round, lineage))
+        let lineage = shared.view.nodes().local(shared.me, round)?.lineage;
+        Some(shared.view.nodes().proxies(round, lineage))
     });
     let ranking = known.map(|known| fednode_mix::plan::ranking(shared.me, &known));
     let ranking = ranking.unwrap_or_default().into_iter();
@@ -82,10 +82,15 @@ pub(super) fn renew(shared: &mut Shared) {
     }
     // Proxies compare only within one lineage: that in which this node published its own.
     let me = shared.me;
-    let Some(lineage) = shared.view.local(me, last).map(|local| local.lineage) else {
+    let Some(lineage) = shared
+        .view
+        .nodes()
+        .local(me, last)
+        .map(|local| local.lineage)
+    else {
         return;
     };
-    let known = shared.view.proxies(last, lineage);
+    let known = shared.view.nodes().proxies(last, lineage);
     // Without its own proxies a node has nothing to compare the others with.
     if known.contains_key(&me) {
         let renewed = fednode_mix::plan::plan(me, last, lineage, &known, exchange);
@@ -98,9 +103,9 @@ pub(super) fn renew(shared: &mut Shared) {
 /// that is not too old to stand in.
 pub(super) fn offer_of(shared: &Shared, owner: NodeId, round: Round) -> Option<&Local> {
     if shared.cohort.contains(owner) {
-        return shared.view.local(owner, round);
+        return shared.view.nodes().local(owner, round);
     }
-    let (newest, local) = shared.view.newest_local(owner)?;
+    let (newest, local) = shared.view.nodes().newest_local(owner)?;
     (newest >= oldest_to_mix(shared, round)).then_some(local)
 }
 

@@ -95,10 +95,10 @@ impl Pooling {
         };
         self.enter(Stage::Gathering, shared.now);
         let (round, me) = (shared.memory.round, shared.me);
-        let trained = shared.view.locals(round).map(|(node, _)| node);
+        let trained = shared.view.nodes().locals(round).map(|(node, _)| node);
         // Whoever only rested in the last round has a module too.
         let some_rest = shared.spec.round.participation < 1.0;
-        let rested = shared.view.known().filter(|_| some_rest);
+        let rested = shared.view.nodes().known().filter(|_| some_rest);
         self.awaited = trained.chain(rested).filter(|node| *node != me).collect();
         // Kept for good: others may fetch it long after this node serves.
         shared.memory.module = blob;
@@ -127,7 +127,7 @@ impl Pooling {
             let view = &shared.view;
             // Whoever is gone, or has said that it keeps its module, is not waited for.
             self.awaited.retain(|node| {
-                view.offer(*node).is_none() && !view.is_lost(*node) && !view.has_left(*node)
+                view.nodes().offer(*node).is_none() && !view.is_lost(*node) && !view.has_left(*node)
             });
             if self.awaited.is_empty() {
                 self.fetch_modules(shared);
@@ -147,7 +147,7 @@ impl Pooling {
         // Modules that fit are as large as the own one, too.
         let size = shared.memory.module.map(|own| own.size);
         let (mut fitting, mut strangers) = (Vec::new(), Vec::new());
-        let offered = shared.view.modules();
+        let offered = shared.view.nodes().modules();
         for (node, lineage, blob) in offered.filter(|(node, ..)| *node != shared.me) {
             // A module of another size is of another model, or no module at all; it is told apart before it is fetched.
             let is_of_size = size.is_none_or(|size| size == blob.size);

@@ -146,7 +146,7 @@ impl Shared {
 
     /// Draws who trains in a round.
     pub(super) fn cohort_of(&self, round: Round) -> Cohort {
-        let known = self.view.known().chain([self.me]);
+        let known = self.view.nodes().known().chain([self.me]);
         Cohort::draw(&self.spec, &self.schedule, round, known)
     }
 
@@ -205,7 +205,7 @@ impl Shared {
         let experts = self.spec.exchange.experts.as_ref();
         // With nothing to mix in, nobody needs proxies.
         let mixes = experts.is_some_and(|experts| experts.peers_per_expert.limit() > 0);
-        if !mixes || self.view.has_proxies(author, round) {
+        if !mixes || self.view.nodes().has_proxies(author, round) {
             return;
         }
         match &local.proxies {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use fednode_core::NodeId;
 use serde::{Deserialize, Serialize};
 
-use super::MAX_NODES;
+use super::nodes::MAX_NODES;
 
 /// The nodes that are doubted.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]

@@ -1,6 +1,6 @@
 //! Tests of what a machine knows of the others.
 
-use fednode_core::{Advert, FederationId, Sequence};
+use fednode_core::{Advert, AdvertId, BlobRef, FederationId, Local, Sequence};
 
 use super::*;
 
@@ -31,10 +31,10 @@ fn known(heard: &[(u32, u32)]) -> Vec<(u32, u32)> {
     for (round, n_samples) in heard {
         assert_eq!(view.record(&update(*round, *n_samples)), Recorded::News);
     }
-    let newest = view.newest_local(AUTHOR).map(|(round, _)| round.0);
+    let newest = view.nodes().newest_local(AUTHOR).map(|(round, _)| round.0);
     assert_eq!(newest, heard.iter().map(|(round, _)| *round).max());
     (1..=6)
-        .filter_map(|round| Some((round, view.local(AUTHOR, Round(round))?.n_samples)))
+        .filter_map(|round| Some((round, view.nodes().local(AUTHOR, Round(round))?.n_samples)))
         .collect()
 }
 
@@ -121,14 +121,22 @@ fn who_leaves_is_missed_only_if_it_trains() {
     view.connect(aggregator, Role::Aggregator);
     for gone in [stranger, aggregator] {
         view.record(&leave(gone));
-        assert_eq!(view.n_gone(), 0);
+        assert_eq!(view.nodes().n_gone(), 0);
     }
     view.record(&leave(node));
     view.disconnect(node);
-    assert_eq!(view.n_gone(), 1, "it was met, although it never trained");
+    assert_eq!(
+        view.nodes().n_gone(),
+        1,
+        "it was met, although it never trained"
+    );
     view.record(&update(1, 10));
     view.record(&leave(AUTHOR));
-    assert_eq!(view.n_gone(), 2, "it was heard, although it was never met");
+    assert_eq!(
+        view.nodes().n_gone(),
+        2,
+        "it was heard, although it was never met"
+    );
 }
 
 #[test]

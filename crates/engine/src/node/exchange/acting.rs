@@ -39,7 +39,7 @@ impl Acting {
         let broadcast_set = shared.broadcast_set;
         // Updates of whatever round: who is ahead because it gave up waiting is counted, too. So is who went on from a
         // closing that this node does not follow, with what it said before.
-        let counted = shared.view.newest_that(move |update| {
+        let counted = shared.view.nodes().newest_that(move |update| {
             base.is_of(update.local) && broadcast_set.contains(update.node, update.round)
         });
         let wanted: Vec<(NodeId, BlobRef)> = counted
@@ -130,7 +130,8 @@ impl Acting {
 
 /// Tells whether this node may close a round: its own update is among those that all hear.
 pub(in crate::node) fn can_act(shared: &Shared, round: Round) -> bool {
-    shared.broadcast_set.contains(shared.me, round) && shared.view.local(shared.me, round).is_some()
+    shared.broadcast_set.contains(shared.me, round)
+        && shared.view.nodes().local(shared.me, round).is_some()
 }
 
 /// Returns how many nodes act before this one.
@@ -147,7 +148,7 @@ pub(in crate::node) fn place_in_line(shared: &Shared, round: Round) -> u32 {
 pub(in crate::node) fn is_first_of_all(shared: &Shared, round: Round) -> bool {
     let counts = |node| shared.broadcast_set.contains(node, round) && shared.cohort.contains(node);
     // A neighbour whose update nobody hears cannot hold up the round.
-    let is_in = |node| !counts(node) || shared.view.local(node, round).is_some();
+    let is_in = |node| !counts(node) || shared.view.nodes().local(node, round).is_some();
     can_act(shared, round)
         && shared.view.company().neighbours().all(is_in)
         && candidates(shared, round).count() >= shared.spec.fewest_members() as usize
@@ -170,7 +171,7 @@ pub(super) fn unheard(shared: &Shared, round: Round) -> Vec<NodeId> {
     let expected: BTreeSet<NodeId> = counted.chain(view.company().neighbours()).collect();
     let speaks = |node| shared.broadcast_set.contains(node, round) && shared.cohort.contains(node);
     let is_unheard = |node: &NodeId| {
-        *node != shared.me && !view.has_left(*node) && view.local(*node, round).is_none()
+        *node != shared.me && !view.has_left(*node) && view.nodes().local(*node, round).is_none()
     };
     let expected = expected.into_iter().filter(|node| speaks(*node));
     expected.filter(is_unheard).collect()
@@ -186,7 +187,7 @@ pub(super) fn next_in_line(shared: &Shared, round: Round) -> Vec<NodeId> {
 /// Visits the nodes that can act for the round: those that all hear, with an update that follows the same closed round.
 fn candidates(shared: &Shared, round: Round) -> impl Iterator<Item = NodeId> + '_ {
     let base = shared.base();
-    let locals = shared.view.locals(round);
+    let locals = shared.view.nodes().locals(round);
     let fitting = locals.filter(move |(_, local)| base.is_of(local));
     fitting
         .map(|(node, _)| node)
