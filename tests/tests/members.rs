@@ -46,6 +46,12 @@ fn join(folder: &Path, ticket: &str, dir: &str) -> Command {
     join
 }
 
+/// Joins, and runs from then on.
+fn start_member(folder: &Path, ticket: &str, dir: &str) -> Process {
+    let state = folder.join(dir).join("state");
+    Process::spawn(join(folder, ticket, dir), folder, state, dir)
+}
+
 #[test]
 fn one_line_of_text_makes_a_member_that_all_call_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -58,12 +64,7 @@ fn one_line_of_text_makes_a_member_that_all_call_by_its_name() {
     let twice = run(of_organiser(folder, &["invite", "ward-b"]));
     assert_fails(&twice, 2, &["`ward-b` is the name of"]);
 
-    let b = Process::spawn(
-        join(folder, &line, "b"),
-        folder,
-        folder.join("b/state"),
-        "b",
-    );
+    let b = start_member(folder, &line, "b");
     for node in [&a, &b] {
         node.wait_for("the last round", |status| status["finished"] == true);
     }
@@ -119,12 +120,7 @@ fn a_revoked_member_ends_and_is_not_let_in_again() {
     organise(folder, "500");
     let a = start_organiser(folder);
     let line = ticket(folder, &["invite", "ward-b", "--json"]);
-    let mut b = Process::spawn(
-        join(folder, &line, "b"),
-        folder,
-        folder.join("b/state"),
-        "b",
-    );
+    let mut b = start_member(folder, &line, "b");
     b.wait_for("a round", |status| status["round"].as_u64() > Some(1));
     json_of(&run(of_organiser(folder, &["revoke", "ward-b", "--json"])));
     assert_eq!(b.wait().code(), Some(6), "{}", b.log());
@@ -188,12 +184,7 @@ fn a_ticket_is_not_used_where_joining_could_not_end() {
         .args(["join", &line, "--data", &source, "--dir"])
         .arg(folder.join("b"));
     assert_fails(&run(unreadable), 4, &["none.csv"]);
-    let b = Process::spawn(
-        join(folder, &line, "b"),
-        folder,
-        folder.join("b/state"),
-        "b",
-    );
+    let b = start_member(folder, &line, "b");
     b.wait_for("the organiser", |status| status["peers"] == 1);
     let late = run(join(folder, &line, "b"));
     assert_fails(&late, 3, &["node.toml", "is kept as it is"]);
@@ -207,12 +198,7 @@ fn members_of_one_run_are_members_of_the_next() {
     organise(folder, "1");
     let mut a = start_organiser(folder);
     let line = ticket(folder, &["invite", "ward-b", "--json"]);
-    let mut b = Process::spawn(
-        join(folder, &line, "b"),
-        folder,
-        folder.join("b/state"),
-        "b",
-    );
+    let mut b = start_member(folder, &line, "b");
     for node in [&a, &b] {
         node.wait_for("the last round", |status| status["finished"] == true);
     }
@@ -226,11 +212,20 @@ fn members_of_one_run_are_members_of_the_next() {
     a.kill();
     b.kill();
     let first = json_of(&again("a"));
+    // The new spec was forgotten: nothing is set aside, and the next words say so.
+    let forgotten = json_of(&again("b"));
+    assert_eq!(
+        (&forgotten["is_old"], &forgotten["aside"]),
+        (&true.into(), &serde_json::Value::Null)
+    );
     let spec = "federation.toml";
     std::fs::copy(folder.join("a").join(spec), folder.join("b").join(spec)).unwrap();
     let second = json_of(&again("b"));
     assert_eq!(first["federation"], second["federation"]);
-    assert_eq!(second["needs_ticket"], false);
+    assert_eq!(
+        (&second["needs_ticket"], &second["is_old"]),
+        (&false.into(), &false.into())
+    );
     let start = |dir: &str, peers: &[String]| {
         let mut start = fednode();
         start.args(["start", "--listen", LISTEN, "--device", "cpu"]);

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{Node, config};
+use common::{Node, config, unheard};
 use fednode_core::membership::{Certificate, Ruling};
 use fednode_core::{Absence, Body, FederationSpec, NodeId, Refusal, Role, Round};
 use fednode_net::{
@@ -193,10 +193,7 @@ async fn lost_after(closed: &Closed, told: &MemberBook, ann: &mut Node, lost: No
             .unwrap(),
     )
     .unwrap();
-    ann.wait("the end of Bob", |event| {
-        matches!(event, Event::Unheard { node } if *node == lost).then_some(())
-    })
-    .await;
+    ann.wait("the end of Bob", unheard(lost)).await;
     started.elapsed()
 }
 

@@ -6,7 +6,7 @@ mod common;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use common::{MemoryStore, Node, PATIENCE, config, noise};
+use common::{MemoryStore, Node, PATIENCE, config, noise, unheard};
 use fednode_core::{BlobRef, Body, NodeId, PoolOffer, Role, Round, SEGMENT_BYTES};
 use fednode_net::{Config, Event, FetchError, Identity, Route};
 
@@ -49,10 +49,7 @@ async fn members_behind_one_hub_hear_of_each_other_at_once_and_of_a_farewell() {
     assert_eq!(bob.wait("ann", heard_of(ann_id)).await, Role::Node);
     assert!(started.elapsed() < Duration::from_secs(8), "{started:?}");
     bob.network.handle.shutdown().await;
-    ann.wait("bob's farewell", |event| {
-        matches!(event, Event::Unheard { node } if *node == bob_id).then_some(())
-    })
-    .await;
+    ann.wait("bob's farewell", unheard(bob_id)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,10 +60,7 @@ async fn who_lost_its_last_connection_hears_nobody() {
     let bob_id = bob.id();
     ann.wait("bob", heard_of(bob_id)).await;
     hub.network.handle.shutdown().await;
-    ann.wait("silence", |event| {
-        matches!(event, Event::Unheard { node } if *node == bob_id).then_some(())
-    })
-    .await;
+    ann.wait("silence", unheard(bob_id)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -78,10 +72,7 @@ async fn who_is_banned_is_not_heard_of_through_others_any_more() {
     ann.wait("bob", heard_of(bob_id)).await;
     let (handle, started) = (ann.network.handle.clone(), Instant::now());
     handle.ban(bob_id, PATIENCE, "it lies".into()).await;
-    ann.wait("bob's end", |event| {
-        matches!(event, Event::Unheard { node } if *node == bob_id).then_some(())
-    })
-    .await;
+    ann.wait("bob's end", unheard(bob_id)).await;
     // One message of Bob counts for 35 seconds.
     assert!(started.elapsed() < Duration::from_secs(15), "{started:?}");
 }

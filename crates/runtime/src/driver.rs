@@ -94,7 +94,41 @@ enum Happening {
     Event(Option<Box<Event>>),
 }
 
+/// The parts of a member that hold something of its earlier life, or of its machine.
+pub(crate) struct Parts<M> {
+    pub(crate) machine: Watched<M>,
+    pub(crate) base: Base,
+    pub(crate) desk: Desk,
+    pub(crate) keeper: Keeper,
+    pub(crate) inlets: Inlets,
+}
+
 impl<M: Machine> Driver<M> {
+    /// Makes a driver that has done nothing yet.
+    pub(crate) fn new(parts: Parts<M>) -> Self {
+        let Parts {
+            machine,
+            base,
+            desk,
+            keeper,
+            inlets,
+        } = parts;
+        Self {
+            next_tick: base.now(),
+            standing: Standing::new(base.config.peers.clone(), Round(base.spec.rounds)),
+            machine,
+            base,
+            desk,
+            keeper,
+            fetches: Fetches::default(),
+            publisher: Publisher::default(),
+            timers: Timers::default(),
+            wait_log: WaitLog::new(),
+            ending: Ending::new(),
+            inlets,
+        }
+    }
+
     /// Runs until all is done, or until it is stopped, or until something fails.
     ///
     /// Goes on from `past`.

@@ -27,20 +27,16 @@ use crate::config::{Control, MemberConfig};
 use crate::control::Server;
 use crate::decoded::Decoded;
 use crate::desk::Desk;
-use crate::driver::{Driver, Inlets, Past};
-use crate::ending::{Ending, Finished};
+use crate::driver::{Driver, Inlets, Parts, Past};
+use crate::ending::Finished;
 use crate::error::RunError;
-use crate::fetches::Fetches;
 use crate::journal::Journal;
 use crate::machine::Machine;
 use crate::membership::{self, Membership};
-use crate::notes::{Notebook, WaitLog};
-use crate::publisher::Publisher;
+use crate::notes::Notebook;
 use crate::reach;
 use crate::recording::{self, Origin, Recorder};
 use crate::records;
-use crate::standing::Standing;
-use crate::timers::Timers;
 use crate::trainer::{Trainer, TrainerCard, TrainerThread};
 use crate::watched::Watched;
 
@@ -279,20 +275,13 @@ impl Opened {
             notebook,
             tasks: JoinSet::new(),
         };
-        let driver = Driver {
+        let driver = Driver::new(Parts {
             machine: Watched::new(machine, recorder),
-            next_tick: base.now(),
-            standing: Standing::new(base.config.peers.clone(), Round(base.spec.rounds)),
             base,
             desk: Desk::new(trainer, card, book),
             keeper: Keeper::new(store.checkpoints, own),
-            fetches: Fetches::default(),
-            publisher: Publisher::default(),
-            timers: Timers::default(),
-            wait_log: WaitLog::new(),
-            ending: Ending::new(),
             inlets,
-        };
+        });
         driver.run(Past { known, written }).await
     }
 }

@@ -3,23 +3,23 @@
 //! What exists is kept: whoever was given a federation.toml puts it into DIR first and gets the rest. `--again` makes
 //! another run of what is there.
 
+mod prepared;
 mod run_id;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use fednode_core::{ConfigError, FederationSpec, MemberName, NodeId, Role};
+use fednode_core::{FederationSpec, MemberName, NodeId, Role};
 use fednode_data::DataSource;
-use fednode_learn::own_model;
 use fednode_net::{Identity, NetworkKey};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::organiser::{self, Organiser};
 use fednode_runtime::settings::Network;
 use serde::Serialize;
 
-use crate::command::start::read_and_tell;
+use self::prepared::Federation;
 use fednode_cli::config::Config;
-use fednode_cli::data::{self, Division};
+use fednode_cli::data;
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::federation;
 use fednode_cli::files::{NETWORK_KEY, NODE as NODE_FILE, SPEC as SPEC_FILE};
@@ -69,44 +69,67 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     if args.again {
         run_id::refuse_if_used(&state)?;
     }
-    let Federation {
-        spec,
-        file: spec_file,
-        organiser,
-        renewed,
-    } = spec(args)?;
+    let prepared = Federation::prepare(args)?;
+    let (spec, organiser) = (&prepared.spec, prepared.organiser.as_ref());
     // Before the new spec is written: a plain start must find both of one run.
     let aside = if args.again {
         run_id::set_aside(&state, spec.id())?
     } else {
         None
     };
-    if let Some(text) = renewed {
-        let path = args.dir.join(SPEC_FILE);
-        whole_file::write(&path, text.as_bytes()).map_err(|error| unwritable(&path, &error))?;
-    }
-    let config = Config {
+    prepared.write_renewed(args)?;
+    let config = config(args, spec, organiser.is_some())?;
+    let node_file = write_if_absent(&args.dir.join(NODE_FILE), || Ok(config.to_toml()))?;
+    let mut files = vec![prepared.file.clone(), node_file];
+    let identity = keys(args, organiser, &state, &mut files)?;
+    let has_certificate = state.join(organiser::MEMBERS_FILE).exists();
+    output::print(
+        &Prepared {
+            node_id: identity.node_id().to_string(),
+            federation: spec.id().to_string(),
+            files,
+            folder: args.dir.clone(),
+            organises: organiser.is_some(),
+            needs_ticket: spec.organiser.is_some() && organiser.is_none() && !has_certificate,
+            // A member that was not given the new spec first has the run that there was.
+            is_old: args.again && run_id::is_of(&state, spec.id()),
+            aside,
+        },
+        form,
+    )
+}
+
+/// Returns what goes into node.toml.
+fn config(args: &Args, spec: &FederationSpec, organises: bool) -> anyhow::Result<Config> {
+    Ok(Config {
         data: origin::rooted_source(&source(args)?),
-        shard: shard(args, &spec),
+        shard: shard(args, spec),
         partition_file: args.federation.partition_file.as_deref().map(absolute),
         initial: args.federation.initial.as_deref().map(absolute),
         backbone: args.federation.backbone_file().map(absolute),
         network: Network {
             peers: args.peers.clone(),
             key: args.network_key.then(|| NETWORK_KEY.into()),
-            organiser: organiser.as_ref().map(|_| organiser::FOLDER.into()),
+            organiser: organises.then(|| organiser::FOLDER.into()),
             open: args.open && !args.network_key,
             ..Network::default()
         },
         ..Config::default()
-    };
-    let node_file = write_if_absent(&args.dir.join(NODE_FILE), || Ok(config.to_toml()))?;
-    let mut files = vec![spec_file, node_file];
-    fs::create_dir_all(&state).map_err(|error| unwritable(&state, &error))?;
+    })
+}
+
+/// Makes the keys that are missing, and adds them to the files. Returns this node's.
+fn keys(
+    args: &Args,
+    organiser: Option<&Organiser>,
+    state: &Path,
+    files: &mut Vec<Entry>,
+) -> anyhow::Result<Identity> {
+    fs::create_dir_all(state).map_err(|error| unwritable(state, &error))?;
     let key = state.join("key");
     files.push(Entry::of(&key));
     let identity = Identity::load_or_create(&key).or_fail(ExitCode::State)?;
-    if let Some(organiser) = &organiser {
+    if let Some(organiser) = organiser {
         admit(organiser, args, identity.node_id())?;
         files.push(Entry::of(&args.dir.join(organiser::FOLDER)));
     }
@@ -114,26 +137,11 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         let path = args.dir.join(NETWORK_KEY);
         files.push(Entry::of(&path));
         if !path.exists() {
-            NetworkKey::generate()
-                .save(&path)
-                .or_fail(ExitCode::State)?;
+            let key = NetworkKey::generate();
+            key.save(&path).or_fail(ExitCode::State)?;
         }
     }
-    let has_certificate = state.join(organiser::MEMBERS_FILE).exists();
-    let needs_ticket = spec.organiser.is_some() && organiser.is_none() && !has_certificate;
-    let (node_id, federation) = (identity.node_id().to_string(), spec.id().to_string());
-    output::print(
-        &Prepared {
-            node_id,
-            federation,
-            files,
-            folder: args.dir.clone(),
-            organises: organiser.is_some(),
-            needs_ticket,
-            aside,
-        },
-        form,
-    )
+    Ok(identity)
 }
 
 /// Refuses flags that would change nothing, because the file that they are for is there already.
@@ -175,16 +183,6 @@ fn refuse_what_is_kept(args: &Args) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The federation that is prepared.
-struct Federation {
-    spec: FederationSpec,
-    file: Entry,
-    /// Whoever admits its members, if that is done here.
-    organiser: Option<Organiser>,
-    /// The text of the spec with the id of another run, not written yet.
-    renewed: Option<String>,
-}
-
 /// Returns the state folder that is meant: that of node.toml, if there is one.
 fn state(dir: &Path) -> anyhow::Result<PathBuf> {
     let file = dir.join(NODE_FILE);
@@ -193,86 +191,6 @@ fn state(dir: &Path) -> anyhow::Result<PathBuf> {
     }
     let config = layers::resolve(&toml::Table::new(), Some(&file))?;
     Ok(config.state().to_owned())
-}
-
-/// Reads the spec that is there, or makes one.
-fn spec(args: &Args) -> anyhow::Result<Federation> {
-    let path = args.dir.join(SPEC_FILE);
-    let entry = Entry::of(&path);
-    if args.again && !entry.existed {
-        let text = format!(
-            "there is no `{}` to run again: leave --again out",
-            path.display()
-        );
-        return Err(fail(ExitCode::Configuration, text));
-    }
-    if entry.existed {
-        let text = fs::read_to_string(&path).map_err(|error| unwritable(&path, &error))?;
-        let named = |error| {
-            fail(
-                ExitCode::Configuration,
-                format!("`{}`: {error}", path.display()),
-            )
-        };
-        let organiser = args.dir.join(organiser::FOLDER);
-        let organiser = organiser.exists().then(|| Organiser::open(&organiser));
-        let organiser = organiser.transpose().or_fail(ExitCode::State)?;
-        let mut spec = read_and_tell(&text).map_err(named)?;
-        // The id is drawn by the organiser. Members have its new file here already.
-        let draws = args.again && (organiser.is_some() || spec.organiser.is_none());
-        let renewed = draws.then(|| run_id::renewed(&text, &run_id::fresh()));
-        let renewed = renewed.transpose().map_err(named)?;
-        if let Some(text) = &renewed {
-            spec = FederationSpec::from_toml(text).map_err(named)?;
-        }
-        own_model::check(&spec).map_err(|error| named(ConfigError(error.to_string())))?;
-        return Ok(Federation {
-            spec,
-            file: entry,
-            organiser,
-            renewed,
-        });
-    }
-    let source = source(args)?;
-    let facts = data::facts(&source)?;
-    data::warn_of_table(&source, None)?;
-    let federation = with_partition(args, &source);
-    let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
-    if facts.is_table
-        && data::is_own(&spec.data.partition)
-        && spec.fingerprints.columns.is_empty()
-        && spec.data.columns.is_empty()
-    {
-        eprintln!(
-            "warning: the table's columns have no names, or two the same: nothing will tell whether another node's table has them \
-             in the same order; a header with distinct names would"
-        );
-    }
-    let division = Division::make(&source, &spec, args.federation.partition_file.as_deref())?;
-    spec.fingerprints.partition = Some(division.hash).filter(|hash| !hash.is_empty());
-    let organiser = (!args.open)
-        .then(|| make_organiser(&args.dir))
-        .transpose()?;
-    spec.organiser = organiser.as_ref().map(Organiser::id);
-    spec.fingerprints.run = Some(run_id::fresh());
-    write_if_absent(&path, || Ok(spec.to_toml()))?;
-    Ok(Federation {
-        spec,
-        file: entry,
-        organiser,
-        renewed: None,
-    })
-}
-
-/// Makes the organiser's key, or takes the one of an earlier attempt.
-fn make_organiser(dir: &Path) -> anyhow::Result<Organiser> {
-    let folder = dir.join(organiser::FOLDER);
-    let organiser = if folder.join("key").exists() {
-        Organiser::open(&folder)
-    } else {
-        Organiser::create(&folder)
-    };
-    organiser.or_fail(ExitCode::State)
 }
 
 /// Admits the organiser's own node, unless it is a member already.
@@ -286,23 +204,6 @@ fn admit(organiser: &Organiser, args: &Args, node: NodeId) -> anyhow::Result<()>
     organiser
         .admit(node, name, Role::Node, fednode_net::now())
         .or_fail(ExitCode::State)
-}
-
-/// Returns the flags with a partition: whoever prepares a federation with a table of its own wants each node to have its own,
-/// unless something else is said.
-fn with_partition(args: &Args, source: &DataSource) -> federation::Args {
-    let federation = &args.federation;
-    let is_said = federation.partition.is_some()
-        || federation.partition_file.is_some()
-        || federation.set.iter().any(|set| set.key == "data.partition");
-    let is_own_table = !is_said && source.kind().name == "csv" && args.shard.is_none();
-    federation::Args {
-        partition: federation
-            .partition
-            .clone()
-            .or_else(|| is_own_table.then(|| data::OWN.to_owned())),
-        ..federation.clone()
-    }
 }
 
 /// Returns the shard to put into node.toml: the one given, else the first, which the user changes on other machines.
@@ -352,12 +253,14 @@ struct Prepared {
     files: Vec<Entry>,
     organises: bool,
     needs_ticket: bool,
+    /// Another run was wanted, and the spec is that of the state that there is.
+    is_old: bool,
     /// Where the state of the run before lies now.
     aside: Option<PathBuf>,
 }
 
 /// One file.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Serialize)]
 struct Entry {
     path: PathBuf,
     existed: bool,
@@ -388,6 +291,11 @@ impl Report for Prepared {
              format!("\nThe state of the run before lies in {aside}. Give federation.toml to all members again.\n")
          });
         let aside: String = aside.collect();
+        let old = if self.is_old {
+            "\nThe state is of this run already. For another one, put the organiser's new federation.toml here first.\n"
+        } else {
+            ""
+        };
         let (config, dir) = (config.display(), self.folder.display());
         let others = if self.organises {
             format!(
@@ -399,7 +307,7 @@ impl Report for Prepared {
             String::new()
         };
         format!(
-            "{files}{aside}\nnode        {}\nfederation  {}\n\nNext: edit {config} (data, shard, peers), then\n  fednode start --config {config}\n{others}",
+            "{files}{aside}{old}\nnode        {}\nfederation  {}\n\nNext: edit {config} (data, shard, peers), then\n  fednode start --config {config}\n{others}",
             self.node_id, self.federation,
         )
     }

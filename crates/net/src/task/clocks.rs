@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use fednode_core::{Advert, AdvertError, NodeId, Timestamp};
 
-use super::Task;
+use super::parts::Parts;
 use crate::clock::StepWatch;
 use crate::codec;
 use crate::event::Event;
@@ -50,7 +50,7 @@ impl Clocks {
     }
 }
 
-impl Task {
+impl Parts {
     /// Looks whether the own clock was set. What was stamped in what is now the future is said again.
     pub(super) fn look_at_the_clock(&mut self, now: Instant) {
         let wall = self.base.config.clock.now();

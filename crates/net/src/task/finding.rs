@@ -1,6 +1,6 @@
 //! What one part of the swarm task finds out and others must act on.
 //!
-//! Parts return findings and do not call each other. What follows from one is decided in one place, `Task::follow_up`.
+//! Parts return findings and do not call each other. What follows from one is decided in one place, `Parts::act_on`.
 
 use fednode_core::NodeId;
 use libp2p::PeerId;

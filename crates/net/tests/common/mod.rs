@@ -224,6 +224,11 @@ impl Node {
     }
 }
 
+/// Sees that a member is heard of no more.
+pub fn unheard(node: NodeId) -> impl FnMut(&Event) -> Option<()> {
+    move |event| matches!(event, Event::Unheard { node: lost } if *lost == node).then_some(())
+}
+
 /// Pseudo-random bytes that no two segments share.
 pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed | 1;

@@ -99,7 +99,7 @@ pub(super) fn set_aside(state: &Path, next: FederationId) -> anyhow::Result<Opti
     if !state.exists() && ready.exists() {
         fs::rename(&ready, state).or_fail(ExitCode::State)?;
     }
-    let Ok(federation) = fs::read_to_string(state.join("federation")) else {
+    let Some(federation) = federation_of(state).or_fail(ExitCode::State)? else {
         return Ok(None);
     };
     if federation.trim() == next.to_string() {
@@ -112,6 +112,21 @@ pub(super) fn set_aside(state: &Path, next: FederationId) -> anyhow::Result<Opti
         .and_then(|()| fs::rename(&ready, state));
     moved.or_fail(ExitCode::State)?;
     Ok(Some(aside))
+}
+
+/// Tells whether a state folder is of a federation already.
+pub(super) fn is_of(state: &Path, federation: FederationId) -> bool {
+    let known = federation_of(state).ok().flatten();
+    known.is_some_and(|known| known.trim() == federation.to_string())
+}
+
+/// Reads which federation a state folder is of, if any was begun in it.
+fn federation_of(state: &Path) -> io::Result<Option<String>> {
+    match fs::read_to_string(state.join("federation")) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Makes the folder of the next run, with what is kept.
