@@ -370,3 +370,41 @@ async fn who_signs_two_adverts_under_one_number_is_found_out_by_whoever_asks_for
     });
     assert_eq!(accused.await, author);
 }
+
+/// A process may be killed between saying something and writing that down. If a closed round counts it, whoever said it must get
+/// it back to follow that round.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_gets_back_what_it_said_before_it_was_killed() {
+    let key = tempfile::tempdir().unwrap();
+    let identity = || Identity::load_or_create(&key.path().join("key")).unwrap();
+    let mut ann = Node::start(config()).await;
+    let life = |incarnation| {
+        let mut config = config();
+        (config.incarnation, config.peers) = (incarnation, vec![ann.address()]);
+        config
+    };
+    let (first, second) = (life(1), life(2));
+    let first = Node::with(first, identity(), Arc::default()).await;
+    let said = first.network.handle.publish(Round(1), pool(1)).await;
+    let (_, said) = said.unwrap();
+    let bob = first.id();
+    ann.wait("what Bob says", |event| match event {
+        Event::Advert { signed, .. } if *signed == said => Some(()),
+        _ => None,
+    })
+    .await;
+    first.network.handle.shutdown().await;
+    let mut again = Node::with(second, identity(), Arc::default()).await;
+    again.peer_up(ann.id()).await;
+    let wanted = fednode_net::Wanted {
+        advert: said.id(),
+        author: bob,
+        named_by: ann.id(),
+    };
+    again.network.handle.ask(vec![wanted]).await;
+    let came = again.wait("its own advert", |event| match event {
+        Event::Advert { signed, .. } => Some(signed.clone()),
+        _ => None,
+    });
+    assert_eq!(came.await, said);
+}

@@ -131,7 +131,7 @@ pub struct RoundRecord {
     /// Why the model is of no use, if it is no better than a constant answer.
     #[serde(default)]
     pub useless: Option<String>,
-    /// Distinct foreign experts that were mixed in.
+    /// Distinct foreign experts that were mixed in. A trial on validation samples may leave the mix out afterwards.
     pub n_sources_used: u32,
     /// Whose they were.
     #[serde(default)]

@@ -124,15 +124,19 @@ impl Adverts {
         signed: SignedAdvert,
         advert: Advert,
     ) -> Admission {
+        // What was asked for by name is wanted also if it is old, or its author's last word.
+        let is_wanted = base.outbox.has_room() && self.wanted.remove(&signed.id()).is_some();
         if advert.author == base.own {
             // A later incarnation of the own key is another process that was started after this one.
             if advert.sequence.incarnation > base.config.incarnation {
                 base.tell(Event::Superseded);
             }
+            // A process that was killed may have said something that it did not write down. A closed round can count it.
+            if is_wanted {
+                base.tell(Event::Advert { signed, advert });
+            }
             return Admission::Ignored;
         }
-        // What was asked for by name is wanted also if it is old, or its author's last word.
-        let is_wanted = base.outbox.has_room() && self.wanted.remove(&signed.id()).is_some();
         if self.book.proves_equivocation(&advert, &signed) {
             tracing::warn!(author = %advert.author, "a node signed two adverts under one number");
             base.tell(Event::Equivocated {
