@@ -10,8 +10,6 @@
 //!
 //! Nothing is counted on loopback: whoever is on this machine can do worse. Dials of this node are not counted either. Nor
 //! are members, where an organiser or a list says who that is: a federation may be in one building, behind one address.
-//!
-//! Shares of connections count only while half of the places are taken. Before that there is room for everybody.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::convert::Infallible;
@@ -71,8 +69,6 @@ pub(crate) struct Crowd {
     established: Count,
     /// Handshakes at once of all strangers together.
     most_strangers: usize,
-    /// So many connections are let in wherever they come from.
-    plenty: usize,
     most_per_host: usize,
     most_per_subnet: usize,
     keys: Keys,
@@ -104,7 +100,6 @@ impl Crowd {
             established: Count::default(),
             // A quarter is for those who come back.
             most_strangers: max_pending - max_pending / 4,
-            plenty: max_peers / 2,
             keys,
             most_per_host: (max_peers / 4).max(FEWEST_PER_HOST),
             most_per_subnet: (max_peers / 2).max(FEWEST_PER_HOST),
@@ -152,9 +147,8 @@ impl Crowd {
         if is_known && self.keys == Keys::Named {
             return Ok(());
         }
-        let is_crowded = self.established.of.len() >= self.plenty
-            && (self.established.of_host(origin) >= self.most_per_host
-                || self.established.of_subnet(origin) >= self.most_per_subnet);
+        let is_crowded = self.established.of_host(origin) >= self.most_per_host
+            || self.established.of_subnet(origin) >= self.most_per_subnet;
         if is_crowded && !is_known {
             return Err(Crowded::Established(origin.host));
         }
@@ -380,26 +374,24 @@ mod tests {
     }
 
     #[test]
-    fn many_keys_of_one_machine_take_half_of_the_places() {
+    fn many_keys_of_one_machine_take_a_quarter_of_the_places() {
         let mut crowd = Crowd::new(128, 32, Keys::Free);
         let (address, friend) = ("/ip4/198.51.100.7", PeerId::random());
         crowd.know(friend, ConnectionId::new_unchecked(9999), &at(address));
-        assert_eq!(opened(&mut crowd, 0..200, address).len(), 64);
+        assert_eq!(opened(&mut crowd, 0..200, address).len(), 32);
         let neighbour = opened(&mut crowd, 200..400, "/ip4/198.51.100.8");
-        assert_eq!(neighbour.len(), 0, "its subnet has half");
-        let others = opened(&mut crowd, 400..600, "/ip4/203.0.113.1");
-        assert_eq!(
-            others.len(),
-            32,
-            "nobody else may have more than a quarter then"
-        );
+        assert_eq!(neighbour.len(), 32);
+        let third = opened(&mut crowd, 400..600, "/ip4/198.51.100.9");
+        assert_eq!(third.len(), 0, "its subnet has half");
+        let others = opened(&mut crowd, 600..800, "/ip4/203.0.113.1");
+        assert_eq!(others.len(), 32);
         assert!(open(&mut crowd, 1000, friend, address), "it comes back");
     }
 
     #[test]
     fn a_federation_behind_one_address_fills_all_places_if_its_members_are_named() {
         let address = "/ip4/198.51.100.7";
-        for (keys, members, others) in [(Keys::Free, 32, 0), (Keys::Named, 128, 64)] {
+        for (keys, members, others) in [(Keys::Free, 16, 0), (Keys::Named, 128, 32)] {
             let mut crowd = Crowd::new(128, 32, keys);
             let mut welcome = 0;
             for (n, peer) in (0..128).map(|n| (n, PeerId::random())) {
