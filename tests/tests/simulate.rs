@@ -300,6 +300,43 @@ fn every_algorithm_learns_with_a_share_of_the_nodes() {
 }
 
 #[test]
+fn a_run_with_liars_shows_the_honest_nodes() {
+    let folder = tempfile::tempdir().unwrap();
+    let play = |lies: &str| {
+        let out = folder.path().join(lies.replace(':', "-"));
+        let settings = [
+            ["--data", "digits"],
+            ["--nodes", "6"],
+            ["--rounds", "3"],
+            ["--algorithm", "fedavg"],
+            ["--set", "training.learning_rate=0.05"],
+            ["--lies", lies],
+        ];
+        let summary = json_of(&simulate(&out, settings.as_flattened()).output().unwrap());
+        let nodes = summary["per_node"].as_array().unwrap();
+        let shards: Vec<u64> = nodes
+            .iter()
+            .map(|node| node["shard"].as_u64().unwrap())
+            .collect();
+        assert_eq!(shards, [1, 2, 4, 5], "{lies}");
+        assert_eq!(
+            summary.get("banned"),
+            None,
+            "{lies}: an honest node was banned"
+        );
+        assert_eq!(summary["effective_config"]["simulation"]["lies"], lies);
+        summary["mean_accuracy"].as_f64().unwrap()
+    };
+    let (absent, flipped) = (play("absent:3"), play("repeated:3"));
+    assert!(flipped < absent, "{flipped} with liars, {absent} without");
+    let out = folder.path().join("wrong");
+    let refused = simulate(&out, &["--lies", "flip:3"]).output().unwrap();
+    let text = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(2), "{text}");
+    assert!(text.contains("flipped"), "{text}");
+}
+
+#[test]
 fn the_number_of_threads_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let out = |threads: &str| folder.path().join(threads);

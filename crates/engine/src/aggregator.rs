@@ -152,8 +152,10 @@ impl Aggregator {
                     self.open.closer.remove(node);
                 }
             }
-            Input::Fetched(blob) => self.handle_arrival(blob, Arrival::Held),
-            Input::FetchFailed(blob) => self.handle_arrival(blob, Arrival::Failed),
+            Input::Fetched(blob) => self.handle_arrival(Arrival::Held(blob)),
+            Input::FetchFailed { blob, kind } => {
+                self.handle_arrival(Arrival::Failed(blob, kind));
+            }
             Input::Averaged(report) => self.handle_averaged(report),
             Input::Start => self.on_start(),
             Input::Synced => self.synced = true,
@@ -198,16 +200,17 @@ impl Aggregator {
         means.chain(parts).chain(self.trials.blobs()).collect()
     }
 
-    fn handle_arrival(&mut self, blob: BlobId, arrival: Arrival) {
-        self.view.on_arrival(blob, arrival);
-        if arrival == Arrival::Held && self.view.was_withdrawn(blob) {
+    fn handle_arrival(&mut self, arrival: Arrival) {
+        self.view.on_arrival(arrival);
+        let blob = arrival.id();
+        if arrival.is_held() && self.view.was_withdrawn(blob) {
             let needed = self.needed_blobs();
             if self.view.came_too_late(blob, &needed) {
                 self.outbox.push(Output::Forget(vec![blob]));
             }
         }
-        self.open.closer.resolve(blob, arrival);
-        self.resolve_trial(blob, arrival);
+        self.open.closer.resolve(arrival);
+        self.resolve_trial(arrival);
     }
 
     fn on_start(&mut self) {

@@ -80,7 +80,7 @@ impl Judge<'_> {
         if let Some(falsehood) = self.bounds_broken(round, global, follows) {
             return Verdict::False(falsehood);
         }
-        if follows && !self.is_parent(global.parent) {
+        if follows && (!self.is_parent(global.parent) || self.is_over(round)) {
             return Verdict::Old;
         }
         if !follows && !self.is_stronger(said) {
@@ -131,6 +131,11 @@ impl Judge<'_> {
         is_too_large.then(|| {
             format!("a mean or a part of {largest} bytes, far more than the mean before it")
         })
+    }
+
+    /// Tells whether a round is not after the head's. What follows the head was trained after it.
+    fn is_over(&self, round: Round) -> bool {
+        self.head.closing.is_some() && round <= self.head.round
     }
 
     /// Tells whether a round with this parent goes on from the head.

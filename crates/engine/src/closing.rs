@@ -20,7 +20,7 @@ use fednode_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::schedule_of_default_spec;
-use crate::event::{Arrival, AverageOrder, AverageReport, Purpose};
+use crate::event::{Arrival, AverageOrder, AverageReport, FetchKind, Purpose};
 use crate::outbox::Outbox;
 use crate::view::Update;
 
@@ -163,23 +163,30 @@ impl Closer {
     }
 
     /// Records that a blob is held, or cannot be had.
-    pub(crate) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
-        for node in self.owners.get(&blob).into_iter().flatten() {
+    pub(crate) fn resolve(&mut self, arrival: Arrival) {
+        let ends = |offer: &Offer| arrival.ends_wait_for(&offer.shared, FetchKind::Shared);
+        for node in self.owners.get(&arrival.id()).into_iter().flatten() {
             // What is held stays so, whatever else somebody asked for under its name.
             let Some(offer) = self
                 .offers
                 .get_mut(node)
-                .filter(|offer| offer.part != Part::Held)
+                .filter(|offer| offer.part != Part::Held && ends(offer))
             else {
                 continue;
             };
             self.n_wanted -= usize::from(offer.part == Part::Wanted);
             offer.part = match arrival {
-                Arrival::Held => Part::Held,
-                Arrival::Failed => Part::Failed,
+                Arrival::Held(_) => Part::Held,
+                Arrival::Failed(..) => Part::Failed,
             };
-            self.n_held += usize::from(arrival == Arrival::Held);
+            self.n_held += usize::from(arrival.is_held());
         }
+    }
+
+    /// Tells whether a node's part is held.
+    pub(crate) fn holds(&self, node: NodeId) -> bool {
+        let offer = self.offers.get(&node);
+        offer.is_some_and(|offer| offer.part == Part::Held)
     }
 
     /// Forgets a node's part: it left, was banned, or was screened out.
@@ -474,7 +481,7 @@ mod tests {
         let mut closing = empty();
         for (n, round, local) in offers {
             offer(&mut closing, *n, *round, local);
-            closing.resolve(local.shared.unwrap().id, Arrival::Held);
+            closing.resolve(Arrival::Held(local.shared.unwrap().id));
         }
         closing
     }
@@ -550,7 +557,7 @@ mod tests {
             let mut closing = closer_of(spec.clone());
             for (n, round) in (1..).zip(rounds) {
                 offer(&mut closing, n, round, &local(9, 10 + n, 5 * u32::from(n)));
-                closing.resolve(BlobId::from_bytes([10 + n; 32]), Arrival::Held);
+                closing.resolve(Arrival::Held(BlobId::from_bytes([10 + n; 32])));
             }
             let (_, members) = closing.members(base(9), DrawSeed::of(0));
             members
@@ -574,7 +581,7 @@ mod tests {
             let mut closing = closer_of(spec);
             for (n, round) in [(1, 3), (2, 4), (3, 4)] {
                 offer(&mut closing, n, round, &local(9, 10 + n, 5));
-                closing.resolve(BlobId::from_bytes([10 + n; 32]), Arrival::Held);
+                closing.resolve(Arrival::Held(BlobId::from_bytes([10 + n; 32])));
             }
             let (round, members) = closing.members(base(9), DrawSeed::of(0));
             assert_eq!(
@@ -640,7 +647,7 @@ mod tests {
         assert_eq!(closing.order_mean(base(9), seed), None, "the same parts");
         let third = local(9, 13, 5);
         offer(&mut closing, 3, 4, &third);
-        closing.resolve(third.shared.unwrap().id, Arrival::Held);
+        closing.resolve(Arrival::Held(third.shared.unwrap().id));
         let order = closing.order_mean(base(9), seed);
         assert_eq!(order.map(|order| order.members.len()), Some(3));
     }
@@ -652,7 +659,13 @@ mod tests {
         assert!(!closing.all_in(expected()));
         offer(&mut closing, 2, 1, &local(9, 12, 1));
         assert!(!closing.all_in(expected()));
-        closing.resolve(BlobId::from_bytes([12; 32]), Arrival::Failed);
+        let part = local(1, 12, 5).shared.unwrap();
+        // Somebody else announced the same blob with another size, or as an expert: that says nothing of the part.
+        let falsely = BlobRef { size: 2, ..part };
+        closing.resolve(Arrival::Failed(falsely, FetchKind::Shared));
+        closing.resolve(Arrival::Failed(part, FetchKind::Expert));
+        assert_eq!(closing.failed(), []);
+        closing.resolve(Arrival::Failed(part, FetchKind::Shared));
         assert!(closing.all_in(expected()));
         assert_eq!(closing.n_held(), 1);
     }

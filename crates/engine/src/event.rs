@@ -69,7 +69,12 @@ pub enum Input {
         proxies: Arc<ProxySet>,
     },
     /// A blob could not be had in time, or is not what it was said to be.
-    FetchFailed(BlobId),
+    FetchFailed {
+        /// The blob, with the size that was announced.
+        blob: BlobRef,
+        /// What it was announced as.
+        kind: FetchKind,
+    },
     /// The local update is done and its blobs are in the store.
     Trained(LocalReport),
     /// The merge is done and the trainer has the result.
@@ -100,10 +105,34 @@ pub struct Lacking {
 /// What became of a fetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Arrival {
-    /// The blob is held.
-    Held,
-    /// The blob cannot be had.
-    Failed,
+    /// The blob is held, whatever it was fetched as.
+    Held(BlobId),
+    /// The blob cannot be had as what it was announced.
+    Failed(BlobRef, FetchKind),
+}
+
+impl Arrival {
+    /// Tells whether whoever waits for this blob waits no longer. A blob that cannot be had under another size, or as
+    /// something else, says nothing: anybody can announce another node's blob falsely.
+    pub(crate) fn ends_wait_for(self, wanted: &BlobRef, wanted_as: FetchKind) -> bool {
+        match self {
+            Self::Held(blob) => blob == wanted.id,
+            Self::Failed(blob, kind) => (blob, kind) == (*wanted, wanted_as),
+        }
+    }
+
+    /// Returns the blob's name.
+    pub(crate) fn id(self) -> BlobId {
+        match self {
+            Self::Held(blob) => blob,
+            Self::Failed(blob, _) => blob.id,
+        }
+    }
+
+    /// Tells whether the blob is held.
+    pub(crate) fn is_held(self) -> bool {
+        matches!(self, Self::Held(_))
+    }
 }
 
 /// Something to do.

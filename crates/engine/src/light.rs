@@ -54,7 +54,7 @@ impl fmt::Display for Brief<'_, Input> {
             Input::Revoked { node } => write!(f, "revoked: {}", node.short()),
             Input::Fetched(blob) => write!(f, "fetched: {}", blob.short()),
             Input::Proxies { blob, .. } => write!(f, "proxies: {}", blob.short()),
-            Input::FetchFailed(blob) => write!(f, "fetch failed: {}", blob.short()),
+            Input::FetchFailed { blob, .. } => write!(f, "fetch failed: {}", blob.id.short()),
             Input::Trained(report) => write!(f, "trained: round {}", report.round),
             Input::Merged(report) => write!(f, "merged: round {}", report.round),
             Input::Averaged(report) => write!(

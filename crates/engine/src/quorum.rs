@@ -101,8 +101,11 @@ impl Judge<'_> {
         nodes: impl IntoIterator<Item = NodeId>,
         round: Round,
     ) -> bool {
-        let expected = self.expected(round);
-        self.count(nodes) >= self.spec.round.quorum_of(expected).min(expected)
+        let (counted, expected) = (self.count(nodes), self.expected(round));
+        let is_late = self.patience() == Patience::DeadlineOver;
+        // Who is here and follows another closing may come back: a small part does not go on without the others.
+        counted >= self.spec.round.quorum_of(expected).min(expected)
+            && (!is_late || 2 * counted > self.heard(round, |_| true))
     }
 
     fn is_most_of(&self, nodes: impl IntoIterator<Item = NodeId>, round: Round) -> bool {
@@ -124,13 +127,7 @@ impl Judge<'_> {
     /// say nothing of this round.
     fn expected(&self, round: Round) -> usize {
         if self.patience() == Patience::DeadlineOver {
-            let heard = self.view.nodes().locals(round);
-            let fits = |local: &Local| local.shared.is_some() && local.follows == self.head.closing;
-            let heard = heard.filter(|(node, local)| {
-                let is_one = self.broadcast_set.contains(*node, round);
-                is_one && fits(local) && !self.view.is_doubtful(*node)
-            });
-            return heard.count();
+            return self.heard(round, |local| local.follows == self.head.closing);
         }
         if !self.head.counted.is_empty() {
             let late = self.view.nodes().newest_updates().map(|update| update.node);
@@ -144,6 +141,16 @@ impl Judge<'_> {
         let others = self.view.company().neighbours().filter(counts).count();
         let trainees = others + usize::from(self.trains && trains(self.me));
         trainees.min(self.spec.surely_trained())
+    }
+
+    /// Counts those whose update of a round was heard, of the updates that are meant.
+    fn heard(&self, round: Round, is_meant: impl Fn(&Local) -> bool) -> usize {
+        let heard = self.view.nodes().locals(round);
+        let heard = heard.filter(|(node, local)| {
+            let is_one = self.broadcast_set.contains(*node, round);
+            is_one && local.shared.is_some() && is_meant(local) && !self.view.is_doubtful(*node)
+        });
+        heard.count()
     }
 
     /// Tells whether a node that was not counted in the newest round was only late: its update was of that round, or of the

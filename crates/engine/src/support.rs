@@ -48,10 +48,15 @@ impl Judge<'_> {
         let fork = Fork::of(self.view, self.head, said.id, said.global);
         let votes = self.votes(&fork, said);
         let most = |number: usize, of: usize| 2 * number > of;
-        // Not everything that follows a good chain is good: most of those behind it are counted, or have gone on from it.
+        // Not everything that follows a good chain is good: most of those behind it have gone on from it, or it counts a
+        // quorum of the closing before it, and most of all.
         let members = said.global.members.iter();
         let counted = members.filter(|member| !self.view.is_banned(member.node));
-        if !most(votes.beyond, votes.theirs) && !most(counted.count(), votes.all) {
+        let counted = counted.count();
+        let before = said.global.previous.and_then(|id| self.view.closing(id));
+        let quorum = before.map_or(0, |before| self.spec.round.quorum_of(before.members.len()));
+        let is_large = most(counted, votes.all) && counted >= quorum;
+        if !most(votes.beyond, votes.theirs) && !is_large {
             return false;
         }
         let cast = votes.theirs + votes.ours;

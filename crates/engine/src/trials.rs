@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use fednode_core::{BlobId, BlobRef, Global, NodeId, Round};
 use serde::{Deserialize, Serialize};
 
-use crate::event::{Arrival, AverageOrder, Purpose};
+use crate::event::{Arrival, AverageOrder, FetchKind, Purpose};
 use crate::follower::Closed;
 
 /// A recomputation under way, or over.
@@ -19,7 +19,7 @@ struct Trial {
     number: u32,
     closed: Closed,
     /// Members' parts that are not here yet.
-    awaited: BTreeSet<BlobId>,
+    awaited: BTreeSet<BlobRef>,
     accuser: Option<NodeId>,
     outcome: Outcome,
 }
@@ -85,7 +85,7 @@ impl Trials {
         let open = self.trials.iter().filter(is_open);
         let members = open.flat_map(|trial| {
             let members = trial.closed.global.members.iter();
-            members.filter(|member| trial.awaited.contains(&member.shared.id))
+            members.filter(|member| trial.awaited.contains(&member.shared))
         });
         let nodes: BTreeSet<NodeId> = members.map(|member| member.node).collect();
         nodes.into_iter().collect()
@@ -113,7 +113,7 @@ impl Trials {
         self.trials.push(Trial {
             number: self.count,
             closed,
-            awaited: parts.iter().map(|(_, blob)| blob.id).collect(),
+            awaited: parts.iter().map(|(_, blob)| *blob).collect(),
             accuser,
             outcome: Outcome::Open,
         });
@@ -121,18 +121,19 @@ impl Trials {
     }
 
     /// Records that a part is here, or that it cannot be had.
-    pub(crate) fn resolve(&mut self, blob: BlobId, arrival: Arrival) -> Vec<Step> {
+    pub(crate) fn resolve(&mut self, arrival: Arrival) -> Vec<Step> {
         let mut steps = Vec::new();
+        let ends = |part: &BlobRef| arrival.ends_wait_for(part, FetchKind::Shared);
         for trial in &mut self.trials {
             // A part that comes again after the trial is over changes nothing.
-            if trial.outcome != Outcome::Open || !trial.awaited.contains(&blob) {
+            if trial.outcome != Outcome::Open || !trial.awaited.iter().any(ends) {
                 continue;
             }
-            if arrival == Arrival::Failed {
+            if !arrival.is_held() {
                 steps.push(Step::Impossible(trial.number));
                 continue;
             }
-            trial.awaited.remove(&blob);
+            trial.awaited.retain(|part| !ends(part));
             if trial.awaited.is_empty() {
                 steps.push(Step::Average(AverageOrder {
                     round: trial.closed.round,

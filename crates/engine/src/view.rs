@@ -35,7 +35,7 @@ use self::member::{NodeView, local_of};
 use self::nodes::Nodes;
 pub(crate) use self::nodes::Update;
 use self::withdrawn::Withdrawn;
-use crate::event::{Arrival, AverageReport, Lacking};
+use crate::event::{Arrival, AverageReport, FetchKind, Lacking};
 use crate::follower::Announced;
 
 /// What an advert is to a machine.
@@ -201,7 +201,7 @@ impl View {
         self.doubts.add(node);
     }
 
-    /// Doubts those whose parts cannot be counted, until others of theirs come.
+    /// Doubts those whose parts cannot be counted, until a part of theirs comes.
     pub(crate) fn doubt_refused(&mut self, report: &AverageReport) {
         let refused = report.rejected.iter().map(|(node, _)| *node);
         refused.for_each(|node| self.doubt(node));
@@ -216,13 +216,14 @@ impl View {
     }
 
     /// A blob came, or cannot be had: whoever offers it as its part is doubted, or not any more.
-    pub(crate) fn on_arrival(&mut self, blob: BlobId, arrival: Arrival) {
+    pub(crate) fn on_arrival(&mut self, arrival: Arrival) {
         let offers = |view: &NodeView| {
             let update = view.update.as_deref();
-            update.is_some_and(|update| local_of(update).shared.is_some_and(|it| it.id == blob))
+            let part = update.and_then(|update| local_of(update).shared);
+            part.is_some_and(|part| arrival.ends_wait_for(&part, FetchKind::Shared))
         };
         let nodes = &self.nodes;
-        if arrival == Arrival::Held {
+        if arrival.is_held() {
             self.doubts.lift(|node| nodes.get(node).is_some_and(offers));
             return;
         }

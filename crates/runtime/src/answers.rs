@@ -234,7 +234,10 @@ impl<M: Machine> Driver<M> {
             Err(error) => error.to_string(),
         };
         debug!(blob = %fetch.blob.id, kind = ?fetch.kind, %reason, "fetch failed");
-        self.feed(Input::FetchFailed(fetch.blob.id));
+        self.feed(Input::FetchFailed {
+            blob: fetch.blob,
+            kind: fetch.kind,
+        });
     }
 
     fn on_trained(&mut self, mut learned: Learned) {

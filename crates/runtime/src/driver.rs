@@ -317,7 +317,10 @@ impl<M: Machine> Driver<M> {
         self.next_tick = now + TICK;
         for fetch in self.fetches.take_expired(now) {
             debug!(blob = %fetch.blob.id, "not fetched: its time was up before its turn");
-            self.feed(Input::FetchFailed(fetch.blob.id));
+            self.feed(Input::FetchFailed {
+                blob: fetch.blob,
+                kind: fetch.kind,
+            });
         }
         let machine = self.machine.status(now);
         let waits = self.waits();

@@ -32,6 +32,8 @@ const WAITING: usize = 4096;
 pub(crate) enum NotFetched {
     #[error("too many fetches wait")]
     QueueFull,
+    #[error("it has {held} bytes, and {announced} were announced")]
+    AnotherSize { held: u64, announced: u64 },
     #[error(transparent)]
     Network(Box<FetchError>),
 }
@@ -173,7 +175,12 @@ async fn fetch_and_check(
     let fetched = match blobs.held(&fetch.blob.id) {
         // Held already, perhaps from an earlier life: still checked below, since only its hash was
         // ever looked at.
-        Some(_) => Ok(None),
+        Some(held) if held == fetch.blob.size => Ok(None),
+        // Whoever counts it under a false size counts what nobody else can fetch.
+        Some(held) => Err(NotFetched::AnotherSize {
+            held,
+            announced: fetch.blob.size,
+        }),
         None => {
             let packing = Packing {
                 width: work::precision_of(fetch.kind, &spec).into(),
@@ -182,6 +189,7 @@ async fn fetch_and_check(
             net.fetch_packed(fetch.blob, fetch.from.clone(), deadline, packing)
                 .await
                 .map(Some)
+                .map_err(|error| NotFetched::Network(Box::new(error)))
         }
     };
     match fetched {
@@ -200,7 +208,7 @@ async fn fetch_and_check(
         }
         Err(error) => Answer::Fetched {
             fetch,
-            result: Err(NotFetched::Network(Box::new(error))),
+            result: Err(error),
             received: None,
         },
     }

@@ -42,6 +42,8 @@ pub enum Behaviour {
     HugeExperts,
     /// Its shared part is a thousand times too large: that of an honest node with an unscaled table.
     HugePart,
+    /// Its shared part is a thousand times too large, and its own closings count that part. Their mean is true and useless.
+    Unscreened,
     /// Its shared part has another shape.
     ForeignShape,
     /// When it closes a round, the mean is not the members' mean.
@@ -58,10 +60,20 @@ pub enum Behaviour {
     Rollback,
     /// It says that it has four billion samples.
     Inflated,
+    /// It says that it has twenty times as many samples as it has.
+    Repeated,
+    /// Its step from what it was given is a hundred times as long.
+    LongStep,
+    /// Its step goes the other way.
+    StepBack,
+    /// It says the proxies of another node for its own, and its experts are turned round.
+    Copied,
     /// It tells half of the others another update under the same number.
     Equivocator,
     /// It publishes what it trains, but serves nothing.
     Withholder,
+    /// It says its update again and again, each time with a part that nobody has.
+    Restless,
     /// It says random things at random times.
     Random,
     /// It keeps its private module to itself, which is its right.

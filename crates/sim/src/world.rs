@@ -16,6 +16,7 @@ mod incidents;
 mod lies;
 mod members;
 mod pools;
+mod spoiling;
 mod transfers;
 
 use std::sync::Arc;
@@ -117,7 +118,8 @@ impl<'a> World<'a> {
             if ground.network.is_up(member) {
                 ground.greet(member);
             }
-            if ground.behaviour(member) == Some(Behaviour::Random) {
+            let behaviour = ground.behaviour(member);
+            if matches!(behaviour, Some(Behaviour::Random | Behaviour::Restless)) {
                 let pause = lies::pause(&mut ground.rng);
                 ground.schedule(pause, Event::Lie(member));
             }
@@ -233,7 +235,7 @@ impl<'a> World<'a> {
 
     fn publish(&mut self, member: usize, round: Round, body: Body) {
         let (ground, blobs) = (&mut self.ground, &mut self.blobs);
-        let body = lies::rewrite(ground.behaviour(member), body);
+        let body = self.lies.rewrite(ground, member, body);
         let advert = self.gossip.publish(ground, blobs, member, round, body);
         for (liar, round, body) in self.lies.about(ground, blobs, &advert) {
             ground.outcome.lies += 1;

@@ -5,11 +5,12 @@
 //! all with another seed; a failure prints the one that was used.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fednode_core::Round;
-use fednode_engine::{Note, Phase};
-use fednode_sim::{self as sim, Behaviour, Incident, Outcome, Scenario};
+use fednode_core::{Body, ClosingId, Round, Timestamp};
+use fednode_engine::{Input, Note, Output, Phase};
+use fednode_sim::{self as sim, Behaviour, Incident, Observer, Outcome, Scenario, Toys};
 
 fn seed() -> u64 {
     std::env::var("FEDNODE_SIM_SEED")
@@ -360,6 +361,47 @@ fn a_shared_part_of_another_shape_is_not_averaged() {
     );
 }
 
+/// Sees whether the first to find a cheat had gone on from its closing.
+#[derive(Default)]
+struct Finder {
+    rounds: BTreeMap<usize, Round>,
+    had_gone_on: Option<bool>,
+}
+
+impl Observer for Finder {
+    fn output(&mut self, _: Timestamp, member: usize, output: &Output) {
+        match output {
+            Output::Note(Note::RoundStarted(round)) => {
+                self.rounds.insert(member, *round);
+            }
+            Output::Note(Note::CheatFound { round, .. }) => {
+                let had_gone_on = self.rounds.get(&member) > Some(round);
+                self.had_gone_on.get_or_insert(had_gone_on);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_false_mean_is_found_after_its_round_too() {
+    let looked_back = (0..12).filter(|more| {
+        let seed = seed() + more;
+        let mut scenario = Scenario::new(seed, 8, 8).with(8, Behaviour::FalseMean);
+        scenario.spec.round.audit = 0.05;
+        let mut finder = Finder::default();
+        let mut toys = Toys::new(seed, scenario.nodes + 1);
+        let outcome = sim::run_observed(&scenario, &mut toys, &mut finder);
+        if finder.had_gone_on == Some(true) {
+            let cheat = outcome.ids[8];
+            let drops = |node: &usize| outcome.bans.contains(&(*node, cheat));
+            assert_eq!((0..8).filter(drops).count(), 8, "seed {seed}");
+        }
+        finder.had_gone_on == Some(true)
+    });
+    assert!(looked_back.count() > 0);
+}
+
 #[test]
 fn a_false_mean_is_found_and_its_author_dropped() {
     let mut scenario = Scenario::new(seed(), 8, 6).with(8, Behaviour::FalseMean);
@@ -550,12 +592,37 @@ fn friends_of_friends_are_found_where_not_everybody_is_heard() {
 }
 
 /// The aggregator dies, and those who act in its place are in the broadcast set.
+/// Sees which closed round each follows.
+#[derive(Default)]
+struct Before(BTreeMap<ClosingId, Option<ClosingId>>);
+
+impl Observer for Before {
+    fn input(&mut self, _: Timestamp, _: usize, input: &Input) {
+        if let Input::Advert(advert) = input
+            && let Body::Global(global) = &advert.body
+        {
+            self.0.insert(global.id(advert.round), global.previous);
+        }
+    }
+}
+
 #[test]
 fn a_large_federation_survives_its_aggregator() {
-    let mut scenario = Scenario::new(seed(), 200, 4).at(8.0, Incident::Kill(200));
+    let mut scenario = Scenario::new(seed(), 200, 6).at(8.0, Incident::Kill(200));
     scenario.spec.round.broadcast_set = 64;
-    let outcome = play(&scenario);
-    assert_one_lineage(&outcome);
+    let mut before = Before::default();
+    let mut toys = Toys::new(scenario.seed, scenario.nodes + 1);
+    let outcome = sim::run_observed(&scenario, &mut toys, &mut before);
+    let unfinished = outcome.unfinished();
+    assert!(
+        unfinished.is_empty(),
+        "seed {}: {unfinished:?}",
+        outcome.seed
+    );
+    // Of the last round there may be two closings: no later one shows which of them most nodes follow.
+    let ends = outcome.closings[..scenario.nodes].iter().flatten();
+    let chains: BTreeSet<_> = ends.map(|end| before.0[end]).collect();
+    assert_eq!(chains.len(), 1, "seed {}: {chains:?}", outcome.seed);
     let acting = outcome.count(|note| matches!(note, Note::Acting(_)));
     assert!(
         (1..=12).contains(&acting),

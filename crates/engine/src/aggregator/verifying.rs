@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use fednode_core::{BlobId, BlobRef, Body, Fault, NodeId};
+use fednode_core::{BlobRef, Body, Fault, NodeId};
 
 use super::Aggregator;
 use crate::chain::{self, Judge};
@@ -102,8 +102,8 @@ impl Aggregator {
     }
 
     /// Takes note of a part that is here, or that cannot be had.
-    pub(super) fn resolve_trial(&mut self, blob: BlobId, arrival: Arrival) {
-        for step in self.trials.resolve(blob, arrival) {
+    pub(super) fn resolve_trial(&mut self, arrival: Arrival) {
+        for step in self.trials.resolve(arrival) {
             match step {
                 Step::Average(order) => self.outbox.push(Output::Average(order)),
                 Step::Impossible(number) => self.on_recomputed(number, None),

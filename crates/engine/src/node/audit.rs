@@ -1,9 +1,10 @@
 //! Audit: recomputing the mean that somebody else signed.
 //!
 //! A node recomputes with a small probability each round, and always when another node acted as aggregator for a part
-//! small enough that everybody can average it (all-gather). The node waits for the result before
-//! it adopts. A wrong mean convicts its signer; the accusation carries what was signed, and whoever receives it
-//! recomputes too. [`crate::trials`] keeps the trials; here is what follows from them.
+//! small enough that everybody can average it (all-gather). The node waits for the result before it adopts. With the same
+//! probability it recomputes a mean that it has followed, beside its next round. A wrong mean convicts its signer; the
+//! accusation carries what was signed, and whoever receives it recomputes too. [`crate::trials`] keeps the trials; here is
+//! what follows from them.
 
 use std::time::Duration;
 
@@ -16,8 +17,8 @@ use crate::follower::Closed;
 use crate::trials::{Known, Step};
 
 /// A blob is held, or cannot be had: trials that waited for it go on.
-pub(super) fn resolve(phase: &mut Phase, shared: &mut Shared, blob: BlobId, arrival: Arrival) {
-    for step in shared.trials.resolve(blob, arrival) {
+pub(super) fn resolve(phase: &mut Phase, shared: &mut Shared, arrival: Arrival) {
+    for step in shared.trials.resolve(arrival) {
         match step {
             Step::Average(order) => shared.outbox.push(Output::Average(order)),
             Step::Impossible(number) => on_recomputed(phase, shared, number, None),
@@ -110,6 +111,11 @@ fn strike_false_accuser(shared: &mut Shared, accuser: NodeId, accused: NodeId) {
 /// Returns the closing that an accusation names, if it was heard and all its members have signed so: others cost nobody a
 /// fetch, since an accuser could invent as many as it likes.
 fn accused_closing(shared: &Shared, fault: &Fault) -> Option<Closed> {
+    let is_it =
+        |closed: &&Closed| (closed.author, closed.advert) == (fault.accused, fault.evidence);
+    if let Some(followed) = shared.recent().find(is_it) {
+        return Some(followed.clone());
+    }
     let mut announced = shared.view.globals();
     let said =
         announced.find(|said| said.author == fault.accused && said.advert == fault.evidence)?;

@@ -132,7 +132,6 @@ impl Exchanging {
     fn follow_resting(&mut self, shared: &mut Shared, closed: &Closed) {
         self.only_follows = true;
         shared.follow(closed);
-        shared.trials.clear();
         shared.outbox.note(Note::RoundClosed {
             round: closed.round,
             by: Some(closed.author),
@@ -211,8 +210,9 @@ impl Exchanging {
         if !is_late && !acting::is_quorum_heard(shared, round) {
             return shared.outbox.set_timer(Timer::Takeover(round), now + grace);
         }
-        // Each in line has a grace time, the first few only: after them the node goes on alone.
-        let last = (now + grace * (ATTEMPTS + 1)).min(self.exchange.end(shared));
+        // Each in line has a grace time, the first few only, and the last of them one more to find out whose parts cannot
+        // be had: after them the node goes on alone.
+        let last = (now + grace * (ATTEMPTS + 2)).min(self.exchange.end(shared));
         shared.outbox.set_timer(Timer::GiveUp(round), last);
         if acting::can_act(shared, round) {
             let before = acting::place_in_line(shared, round);

@@ -131,13 +131,13 @@ impl Merging {
                 // Only here the head moves: until the trainer has the mean, a restart goes on from the one before.
                 shared.follow(&closed);
                 shared.memory.lineage = closed.global.mean.id;
-                shared.trials.clear();
                 return closed.round;
             }
             (Some(closed), Some(reason)) => {
                 // Its author is not to blame for what its members sent, nor its members for this node's model. Whether it
                 // is the mean of these parts is found out beside the next round: a false one convicts its author.
                 tracing::warn!(round = %merged, by = %closed.author.short(), reason, "a mean was refused");
+                shared.refuse(&closed);
                 if closed.author != shared.me {
                     shared.begin_trial(closed, None);
                 }

@@ -52,7 +52,7 @@ use self::exchange::Exchange;
 use self::memory::Memory;
 use self::phase::Phase;
 use self::shared::Shared;
-use crate::event::{Arrival, AverageReport, Input, Output, Purpose, Timer};
+use crate::event::{Arrival, AverageReport, FetchKind, Input, Output, Purpose, Timer};
 use crate::image::{self, ForeignImage};
 use crate::light;
 use crate::state::{Head, Phase as PhaseName, State};
@@ -152,8 +152,10 @@ impl Node {
             Input::Revoked { node } => {
                 audit::on_revocation(&mut self.phase, &mut self.shared, node);
             }
-            Input::Fetched(blob) => self.handle_arrival(blob, Arrival::Held),
-            Input::FetchFailed(blob) => self.handle_arrival(blob, Arrival::Failed),
+            Input::Fetched(blob) => self.handle_arrival(Arrival::Held(blob)),
+            Input::FetchFailed { blob, kind } => {
+                self.handle_arrival(Arrival::Failed(blob, kind));
+            }
             Input::Proxies { blob, proxies } => self.handle_proxies(blob, &proxies),
             Input::Trained(report) => self.react(|phase, shared| phase.on_trained(shared, report)),
             Input::Merged(report) => self.react(|phase, shared| phase.on_merged(shared, &report)),
@@ -345,22 +347,24 @@ impl Node {
         }
     }
 
-    fn handle_arrival(&mut self, blob: BlobId, arrival: Arrival) {
+    fn handle_arrival(&mut self, arrival: Arrival) {
         // Proxies that came are an input of their own: they are decoded on the way.
-        if arrival == Arrival::Failed {
-            self.shared.proxies.take(blob);
+        if let Arrival::Failed(blob, FetchKind::Proxies) = arrival {
+            self.shared.proxies.fail(&blob);
         }
-        self.shared.view.on_arrival(blob, arrival);
-        if arrival == Arrival::Held && self.shared.view.was_withdrawn(blob) {
+        self.shared.view.on_arrival(arrival);
+        let blob = arrival.id();
+        if arrival.is_held() && self.shared.view.was_withdrawn(blob) {
             let needed = self.needed_blobs();
             if self.shared.view.came_too_late(blob, &needed) {
                 self.shared.outbox.push(Output::Forget(vec![blob]));
             }
         }
-        self.phase.resolve(blob, arrival);
-        audit::resolve(&mut self.phase, &mut self.shared, blob, arrival);
+        self.phase.resolve(arrival);
+        audit::resolve(&mut self.phase, &mut self.shared, arrival);
         let exchange = self.phase.exchange_mut();
         if let Some(acting) = exchange.and_then(|exchange| exchange.acting.as_mut()) {
+            acting.doubt(&mut self.shared.view, arrival);
             acting.close_if_ready(&mut self.shared);
         }
     }

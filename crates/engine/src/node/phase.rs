@@ -242,12 +242,12 @@ impl Phase {
     }
 
     /// Records that a blob is held, or cannot be had.
-    pub(super) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
+    pub(super) fn resolve(&mut self, arrival: Arrival) {
         if let Some(exchange) = self.exchange_mut() {
-            exchange.resolve(blob, arrival);
+            exchange.resolve(arrival);
         }
         if let Self::Pooling(pooling) = self {
-            pooling.resolve(blob, arrival);
+            pooling.resolve(arrival);
         }
     }
 

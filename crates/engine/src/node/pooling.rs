@@ -66,9 +66,11 @@ impl Pooling {
     }
 
     /// Records that a blob is held, or cannot be had.
-    pub(super) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
-        if let Some((blob, owners)) = self.fetching.remove(&blob)
-            && arrival == Arrival::Held
+    pub(super) fn resolve(&mut self, arrival: Arrival) {
+        let ends = |(blob, _): &(BlobRef, _)| arrival.ends_wait_for(blob, FetchKind::Module);
+        if self.fetching.get(&arrival.id()).is_some_and(ends)
+            && let Some((blob, owners)) = self.fetching.remove(&arrival.id())
+            && arrival.is_held()
         {
             self.members
                 .extend(owners.into_iter().map(|owner| (owner, blob)));

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fednode_core::{BlobId, NodeId, Round};
+use fednode_core::{BlobId, BlobRef, NodeId, Round};
 use serde::{Deserialize, Serialize};
 
 /// The proxies that are being fetched. Nodes with equal proxies have one blob.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Proxies(BTreeMap<BlobId, Vec<(NodeId, Round)>>);
+pub(super) struct Proxies(BTreeMap<BlobRef, Vec<(NodeId, Round)>>);
 
 impl Proxies {
     /// Waits for a node's proxies; tells whether their blob is new and must be fetched.
-    pub(super) fn want(&mut self, blob: BlobId, node: NodeId, round: Round) -> bool {
+    pub(super) fn want(&mut self, blob: BlobRef, node: NodeId, round: Round) -> bool {
         let waiting = self.0.entry(blob).or_default();
         waiting.push((node, round));
         waiting.len() == 1
@@ -19,7 +19,14 @@ impl Proxies {
 
     /// Takes out whose proxies a blob holds.
     pub(super) fn take(&mut self, blob: BlobId) -> Vec<(NodeId, Round)> {
-        self.0.remove(&blob).unwrap_or_default()
+        // Somebody may have announced it with another size, too.
+        let sizes = self.0.extract_if(.., |wanted, _| wanted.id == blob);
+        sizes.flat_map(|(_, waiting)| waiting).collect()
+    }
+
+    /// These cannot be had.
+    pub(super) fn fail(&mut self, blob: &BlobRef) {
+        self.0.remove(blob);
     }
 
     /// Stops waiting for the proxies of a node.

@@ -2,14 +2,15 @@
 //!
 //! Every reaction of a phase is given it, as context: phases own what they wait for, this owns the rest.
 
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::draw::DrawSeed;
+use fednode_core::draw::{DrawSeed, happens};
 use fednode_core::spec::RoundSpec;
 use fednode_core::{
-    BlobId, BlobRef, Body, BroadcastSet, FederationSpec, Lineage, Local, LocalReport, NodeId,
-    ProxyOffer, Round, Schedule, Timestamp,
+    BlobId, BlobRef, Body, BroadcastSet, ClosingId, FederationSpec, Lineage, Local, LocalReport,
+    NodeId, ProxyOffer, Round, Schedule, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -35,6 +36,12 @@ const SLOWEST: u64 = 4 << 10;
 
 /// Shared parts up to this size are averaged by everybody when an acting aggregator closes the round.
 const SMALL_SHARED_BYTES: u64 = 64 << 10;
+
+/// Closings that are remembered as refused: as many as a node can be offered while its head stays.
+const MOST_REFUSED: usize = 64;
+
+/// Closings that may still be accused when the node has gone on: members keep their parts for two rounds more.
+const RECENT: usize = 2;
 
 /// Bytes of all members' statistics up to which every node fetches them.
 const MOST_STATISTICS: u64 = 64 << 20;
@@ -63,6 +70,10 @@ pub(super) struct Shared {
     pub(super) cohort: Cohort,
     pub(super) proxies: Proxies,
     pub(super) trials: Trials,
+    /// Closings of the next round whose mean this node could not take over, since the head moved last.
+    refused: BTreeSet<ClosingId>,
+    /// The closings that were followed last, the newest last.
+    recent: VecDeque<Closed>,
     pub(super) following: Following,
     /// Empty between two inputs.
     #[serde(skip)]
@@ -92,6 +103,8 @@ impl Shared {
             cohort: Cohort::Everybody,
             proxies: Proxies::default(),
             trials: Trials::default(),
+            refused: BTreeSet::new(),
+            recent: VecDeque::new(),
             following: Following::default(),
             outbox: Outbox::default(),
             schedule: Arc::new(Schedule::of(&spec)),
@@ -142,6 +155,37 @@ impl Shared {
         self.chain
             .follow(&self.view, round, &closed.global, counts_again);
         self.view.on_followed(closed.author);
+        self.refused.clear();
+        let was_tried = self.trials.know(closed.author, &closed.global);
+        self.trials.clear();
+        // A false mean is not safe once it is followed: now and then one is recomputed beside the next round.
+        let looks_back = self.trains() && self.audits_now(b"fednode look back 1", closed.round);
+        if looks_back && !was_tried && closed.author != self.me {
+            self.begin_trial(closed.clone(), None);
+        }
+        self.recent.push_back(closed.clone());
+        if self.recent.len() > RECENT {
+            self.recent.pop_front();
+        }
+    }
+
+    /// Tells whether this node draws an audit in a round; nobody else can know.
+    fn audits_now(&self, purpose: &[u8], round: Round) -> bool {
+        happens(self.spec.round.audit, purpose, self.audits, round, self.me)
+    }
+
+    /// Visits the closings that were followed last.
+    pub(super) fn recent(&self) -> impl Iterator<Item = &Closed> {
+        self.recent.iter()
+    }
+
+    /// A closing's mean was refused: it is not looked at again until the head moves, unless most go on from it. Otherwise
+    /// the same one would be chosen in every round.
+    pub(super) fn refuse(&mut self, closed: &Closed) {
+        // Bounded: each took a round, so a full set has seen that many of them.
+        if self.refused.len() < MOST_REFUSED {
+            self.refused.insert(closed.global.id(closed.round));
+        }
     }
 
     /// Draws who trains in a round.
@@ -224,7 +268,7 @@ impl Shared {
             }
             Some(ProxyOffer::Blob(blob)) if self.view.was_withdrawn_by(author, blob.id) => {}
             Some(ProxyOffer::Blob(blob)) => {
-                let is_new = self.proxies.want(blob.id, author, round);
+                let is_new = self.proxies.want(*blob, author, round);
                 if is_new {
                     self.fetch(*blob, FetchKind::Proxies, vec![author]);
                 }
@@ -282,14 +326,16 @@ impl Shared {
         waited: Duration,
     ) -> Option<Closed> {
         // A mean that could not be had is not looked at again in this round.
-        let given_up = |mean| {
-            let exchange = exchange.as_deref();
-            exchange.is_some_and(|exchange| exchange.mean.is_unreachable(mean))
-        };
         let judge = self.judge(waited);
+        let given_up = |said: Announced<'_>| {
+            let exchange = exchange.as_deref();
+            let mean = said.global.mean.id;
+            let is_unreachable =
+                exchange.is_some_and(|exchange| exchange.mean.is_unreachable(mean));
+            is_unreachable || self.refused.contains(&said.id)
+        };
         let open = self.view.globals();
-        let open =
-            open.filter(|said| !given_up(said.global.mean.id) || judge.is_vouched_for(*said));
+        let open = open.filter(|said| !given_up(*said) || judge.is_vouched_for(*said));
         let rank =
             |said: Announced<'_>| rank(&self.view, self.draws, self.me, said.round, said.author);
         let strength = |said: Announced<'_>| (judge.support(said), said.round);
@@ -344,13 +390,7 @@ impl Shared {
 
     /// Tells whether a closed round is recomputed before it is followed: by a draw, or because everybody does.
     pub(super) fn must_verify(&self, closed: &Closed) -> bool {
-        let drawn = fednode_core::draw::happens(
-            self.spec.round.audit,
-            b"fednode audit 1",
-            self.audits,
-            closed.round,
-            self.me,
-        );
+        let drawn = self.audits_now(b"fednode audit 1", closed.round);
         let is_doubtful = self.view.is_banned(closed.author);
         let wanted = drawn || self.judges_parts_of(closed);
         self.everybody_verifies(closed) || is_doubtful || closed.author != self.me && wanted

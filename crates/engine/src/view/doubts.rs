@@ -1,9 +1,13 @@
-//! Doubts: of whom there was something that could not be had when it was wanted last. Nobody waits for those nodes, and
-//! what they closed comes after what others closed.
+//! Doubts: of whom there was something that could not be had, or not be counted, when it was wanted last. Nobody waits for
+//! those nodes, and what they closed comes after what others closed.
 //!
 //! ```text
-//!   part or mean not to be had ──► doubted ──► its part comes, or its closing is followed
+//!   part or mean not to be had ──┐
+//!                                ├──► doubted ──► its part comes, or its closing is followed
+//!   part refused by a closer ────┘
 //! ```
+//!
+//! A refused part that is fetched once more ends the doubt, too. The next mean refuses it again.
 
 use std::collections::BTreeSet;
 

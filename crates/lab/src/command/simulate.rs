@@ -9,6 +9,7 @@ use fednode_core::ConfigError;
 use fednode_runtime::exit::ExitCode;
 
 use crate::simulate::experiment::{Experiment, Variant, folder_name};
+use crate::simulate::lies::{self, Lies};
 use crate::simulate::listing::Listing;
 use crate::simulate::play::{self, Play};
 use crate::simulate::protocol;
@@ -68,6 +69,8 @@ pub struct Args {
     /// Train each node alone afterwards, to say whether joining was worth it.
     #[arg(long)]
     control: bool,
+    #[arg(long, help = lies::help(), value_name = "KIND:EVERY", conflicts_with = "toy_floats")]
+    lies: Option<Lies>,
     /// Check all settings and list the runs, but play none.
     #[arg(long)]
     dry_run: bool,
@@ -82,6 +85,9 @@ pub struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
+
+/// The key of who lies, in an experiment's file.
+const LIES: &str = "lies";
 
 /// Rounds between two complete evaluations, unless somebody says otherwise.
 const EVALUATE_EVERY: u32 = 10;
@@ -300,6 +306,7 @@ fn experiment(args: &Args) -> anyhow::Result<Experiment> {
             .as_ref()
             .map(|_| "data.partition".to_owned()),
     );
+    flags.extend(args.lies.map(|_| LIES.to_owned()));
     experiment.check(&flags).or_fail(ExitCode::Configuration)?;
     Ok(experiment)
 }
@@ -326,7 +333,9 @@ fn plan<P>(
                     error.context(format!("`{}`", variant.name))
                 }
             };
-            runs.push(prepare(settings(args, experiment, &variant, *seed)).map_err(named)?);
+            let run = settings(args, experiment, &variant, *seed);
+            let prepared = run.or_fail(ExitCode::Configuration).and_then(&prepare);
+            runs.push(prepared.map_err(named)?);
         }
         planned.push(Planned {
             name: variant.name,
@@ -337,10 +346,19 @@ fn plan<P>(
 }
 
 /// File, then variant and grid, then flags; the later wins.
-fn settings(args: &Args, experiment: &Experiment, variant: &Variant, seed: Option<u64>) -> Run {
+fn settings(
+    args: &Args,
+    experiment: &Experiment,
+    variant: &Variant,
+    seed: Option<u64>,
+) -> Result<Run, ConfigError> {
     let mut federation = args.federation.clone();
     let mut set = [experiment.set.as_slice(), &variant.set].concat();
+    // The later wins, here as in the spec.
+    let lies = set.iter().rfind(|assignment| assignment.key == LIES);
+    let lies = lies.map(|lies| lies.value.parse()).transpose()?;
     set.retain(|assignment| match assignment.key.as_str() {
+        LIES => false,
         "algorithm" => {
             if args.federation.algorithm.is_none() {
                 federation.algorithm = Some(assignment.value.clone());
@@ -367,7 +385,7 @@ fn settings(args: &Args, experiment: &Experiment, variant: &Variant, seed: Optio
         .clone()
         .filter(|_| !is_divided_otherwise);
     federation.partition_file = federation.partition_file.or(lists);
-    Run {
+    Ok(Run {
         federation,
         data: args
             .data
@@ -386,8 +404,9 @@ fn settings(args: &Args, experiment: &Experiment, variant: &Variant, seed: Optio
             .unwrap_or(EVALUATE_EVERY),
         control: args.control,
         global_test: args.global_test || experiment.global_test.unwrap_or(false),
+        lies: args.lies.or(lies),
         threads: threads(args),
-    }
+    })
 }
 
 fn threads(args: &Args) -> usize {

@@ -124,6 +124,7 @@ pub(super) fn summary(seed: u64) -> Summary {
         majority_class_accuracy: 0.25,
         per_node,
         failed_nodes: vec![],
+        banned: vec![],
         bytes_per_round: BytesPerRound {
             aggregator: 1e3,
             peer_to_peer: 2e6,

@@ -22,6 +22,8 @@
 //! set = { algorithm = "fedmoe-da", peers_per_expert = 5 }
 //! ```
 //!
+//! `lies` in a `set` says which nodes lie and how ([`super::lies`]).
+//!
 //! Or the protocol alone, `toy_floats = 0`, for which there is no data. A key has one place: what a row of the table
 //! is named after cannot be set for all of them too.
 

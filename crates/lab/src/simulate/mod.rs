@@ -15,6 +15,7 @@
 
 pub(crate) mod experiment;
 mod job;
+pub(crate) mod lies;
 pub(crate) mod listing;
 pub(crate) mod memory;
 mod models;

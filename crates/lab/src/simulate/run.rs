@@ -3,6 +3,7 @@
 mod interruption;
 mod result;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use fednode_sim::{self as sim, Scenario};
 use self::interruption::{go_on, interrupted, saver};
 use self::result::Finished;
 use super::job::Knowledge;
+use super::lies::Lies;
 use super::memory::{Load, Parts};
 use super::models::{Models, Settings};
 use super::play::Play;
@@ -51,6 +53,8 @@ pub(crate) struct Run {
     pub(crate) global_test: bool,
     /// Whether each node is trained alone afterwards, to say whether joining was worth it.
     pub(crate) control: bool,
+    /// Who lies, if somebody does.
+    pub(crate) lies: Option<Lies>,
     /// How many nodes compute side by side, at most; changes no result.
     pub(crate) threads: usize,
 }
@@ -87,6 +91,9 @@ impl Run {
         let facts = sources.facts()?;
         let federation = sources.suit(&self.federation)?;
         let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
+        if let Some(lies) = &self.lies {
+            lies.change(&mut spec);
+        }
         let division = sources.division(&spec, self.federation.partition_file.as_deref())?;
         spec.fingerprints.partition = Some(division.hash.clone()).filter(|hash| !hash.is_empty());
         let sources = sources.behind(&spec, self.federation.backbone_file())?;
@@ -141,6 +148,9 @@ impl Play for Prepared {
         if self.run.control {
             effective["simulation"]["control"] = true.into();
         }
+        if let Some(lies) = &self.run.lies {
+            effective["simulation"]["lies"] = lies.to_string().into();
+        }
         effective
     }
 
@@ -175,6 +185,10 @@ impl Prepared {
         let saver = || saver(file, settings, earlier.as_ref(), means.interrupts);
         let mut played = self.start(file, means, saver)?;
         let scenario = scenario(&self.spec, self.run.aggregator);
+        let scenario = match &self.run.lies {
+            Some(lies) => lies.play(scenario),
+            None => scenario,
+        };
         let models = &mut played.models;
         let outcome = match earlier {
             None => sim::run_with(&scenario, models),
@@ -186,9 +200,10 @@ impl Prepared {
         if outcome.stopped {
             return Err(interrupted(file, models.saver()));
         }
-        match failure(outcome, models, file) {
+        let banned = self.banned(&outcome);
+        match self.failure(outcome, models, file) {
             Some(error) => Err(error),
-            None => Ok(self.finish(&played, means)),
+            None => Ok(self.finish(&played, banned, means)),
         }
     }
 
@@ -274,6 +289,52 @@ impl Prepared {
         (0..workers).map(worker).collect()
     }
 
+    /// Visits the nodes that do not lie.
+    fn honest(&self) -> impl Iterator<Item = usize> + '_ {
+        let lies = |member: &usize| {
+            let lies = self.run.lies.as_ref();
+            lies.is_some_and(|lies| lies.are_told_by(*member))
+        };
+        (0..self.spec.nodes as usize).filter(move |member| !lies(member))
+    }
+
+    /// Returns the honest nodes that other honest nodes banned, counting from 1.
+    fn banned(&self, outcome: &sim::Outcome) -> Vec<u32> {
+        let is_honest = |member: &usize| self.honest().any(|honest| honest == *member);
+        let bans = outcome.bans.iter().filter(|(by, _)| is_honest(by));
+        let banned = bans.filter_map(|(_, node)| outcome.ids.iter().position(|id| id == node));
+        let banned: BTreeSet<u32> = banned
+            .filter(is_honest)
+            .map(|member| member as u32 + 1)
+            .collect();
+        banned.into_iter().collect()
+    }
+
+    /// Returns why a run that was not interrupted has no result, if it has none.
+    fn failure(
+        &self,
+        outcome: sim::Outcome,
+        models: &Models,
+        file: &Path,
+    ) -> Option<anyhow::Error> {
+        let unfinished = outcome.unfinished();
+        let reason = match &outcome.failed {
+            Some((_, sim::Failure::NotThisRun)) => {
+                let text = format!(
+                    "`{}` was left by another build of fednode: remove it to begin anew",
+                    file.display()
+                );
+                return Some(fail(ExitCode::State, text));
+            }
+            Some((member, failure)) => format!("node {}: {failure}", member + 1),
+            None if self.honest().any(|member| unfinished.contains(&member)) => {
+                "the simulated federation came to a standstill".into()
+            }
+            None => models.failure()?.to_string(),
+        };
+        Some(fail(ExitCode::Training, reason))
+    }
+
     fn shards(&self) -> anyhow::Result<Vec<Shard>> {
         self.sources.shards(&self.spec, self.lists())
     }
@@ -320,25 +381,6 @@ fn cache_budget(file: &Path, means: &Means<'_>) -> CacheBudget {
         folder: file.parent().map(Path::to_owned),
         ..whole
     }
-}
-
-/// Returns why a run that was not interrupted has no result, if it has none.
-fn failure(outcome: sim::Outcome, models: &Models, file: &Path) -> Option<anyhow::Error> {
-    let reason = match &outcome.failed {
-        Some((_, sim::Failure::NotThisRun)) => {
-            let text = format!(
-                "`{}` was left by another build of fednode: remove it to begin anew",
-                file.display()
-            );
-            return Some(fail(ExitCode::State, text));
-        }
-        Some((member, failure)) => format!("node {}: {failure}", member + 1),
-        None if !outcome.unfinished().is_empty() => {
-            "the simulated federation came to a standstill".into()
-        }
-        None => models.failure()?.to_string(),
-    };
-    Some(fail(ExitCode::Training, reason))
 }
 
 /// Returns what is played: nothing goes wrong, and everything weighs what it weighs on the wire.

@@ -135,6 +135,7 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         majority_class_accuracy,
         per_node,
         failed_nodes,
+        banned: Vec::new(),
         bytes_per_round: summary::bytes_per_round(&rounds),
         wall_seconds: run.wall_seconds,
         train_seconds: mean_train_seconds(observed),

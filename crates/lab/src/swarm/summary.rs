@@ -56,6 +56,9 @@ pub(crate) struct Summary {
     pub(crate) per_node: Vec<Node>,
     /// Nodes that died, and of what.
     pub(crate) failed_nodes: Vec<Failed>,
+    /// Honest nodes that other honest nodes banned, in a simulation; there should be none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) banned: Vec<u32>,
     /// Traffic of one node in one round.
     pub(crate) bytes_per_round: BytesPerRound,
     /// From the start of the first process to the end of the last round.

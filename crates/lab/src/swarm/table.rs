@@ -296,6 +296,7 @@ mod tests {
             majority_class_accuracy: 0.25,
             per_node: vec![node(1, 0.75), node(2, 0.825)],
             failed_nodes: vec![],
+            banned: vec![],
             bytes_per_round: BytesPerRound {
                 aggregator: 1e3,
                 peer_to_peer: 2e6,

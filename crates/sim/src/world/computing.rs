@@ -17,7 +17,7 @@ use rand::Rng;
 
 use super::blobs::Blobs;
 use super::ground::Ground;
-use super::{COMPUTING, Event};
+use super::{COMPUTING, Event, spoiling};
 use crate::failure::Failure;
 use crate::history::{Answer, Made, Moment, Past, Silent, Told};
 use crate::scenario::Behaviour;
@@ -223,8 +223,14 @@ fn trained(
             let proxies = update.proxies.as_ref();
             proxies.map(|proxies| Arc::new(proxies.to_params()))
         }
-        Some(Behaviour::HugePart) => update.shared.map(|shared| scaled(shared, 1e3)),
-        _ => update.shared,
+        behaviour => match spoiling::of_part(behaviour) {
+            Some(spoiling) => {
+                let given = given_to(ground, blobs, member);
+                let given = given.as_deref();
+                update.shared.map(|part| spoiling.apply(part, given))
+            }
+            None => update.shared,
+        },
     };
     let shared = shared.map(|shared| blobs.put(member, round, shared));
     let (experts, own_experts) = offer_experts(update.experts, ground, blobs, member, round);
@@ -248,11 +254,11 @@ fn trained(
     })
 }
 
-fn scaled(mut params: Arc<ParamSet>, factor: f32) -> Arc<ParamSet> {
-    let values = Arc::make_mut(&mut params).iter_mut();
-    let values = values.flat_map(|(_, tensor)| tensor.values_mut());
-    values.for_each(|value| *value *= factor);
-    params
+/// Returns the mean that a member trained from.
+fn given_to(ground: &Ground<'_>, blobs: &Blobs, member: usize) -> Option<Arc<ParamSet>> {
+    let node = ground.members[member].machine.node()?;
+    let mean = node.head().mean.or(ground.initial)?;
+    blobs.content(&mean.id).cloned()
 }
 
 /// Turns experts into blobs: those that are offered, and the exact ones where others are sent.
@@ -264,21 +270,18 @@ fn offer_experts(
     round: Round,
 ) -> (Vec<ExpertOffer>, Vec<BlobRef>) {
     let precision = ground.spec.transfer.precision;
-    let spoil = match ground.behaviour(member) {
-        Some(Behaviour::NanExperts) => Some(f32::NAN),
-        Some(Behaviour::HugeExperts) => Some(1e3),
-        _ => None,
-    };
+    let behaviour = ground.behaviour(member);
+    let spoiling = spoiling::of_experts(behaviour);
     let (mut offers, mut own_experts) = (Vec::new(), Vec::new());
     for (mut params, samples_routed) in experts {
-        if let Some(spoil) = spoil {
-            params = scaled(params, spoil);
+        if let Some(spoiling) = spoiling {
+            params = spoiling.apply(params, None);
         }
         if precision != Precision::F32 {
             own_experts.push(blobs.put(member, round, Arc::clone(&params)));
         }
         let blob = blobs.put_to_send(member, round, params, precision);
-        if spoil.is_some() {
+        if spoiling::is_invalid(behaviour) {
             ground.outcome.observed.invalid.insert(blob.id);
         }
         offers.push(ExpertOffer {
@@ -342,12 +345,19 @@ fn averaged(
     order: &AverageOrder,
 ) -> AverageReport {
     let mut load = |blob: &BlobId| blobs.load(member, blob);
-    let (mean, mut report) = execute::average(order, &ground.spec, &mut load);
+    let behaviour = ground.behaviour(member);
+    let mut order = order.clone();
+    let purpose = order.purpose;
+    if behaviour == Some(Behaviour::Unscreened) {
+        // Whoever verifies takes all that was counted, as it is.
+        order.purpose = Purpose::Verify(0);
+    }
+    let (mean, mut report) = execute::average(&order, &ground.spec, &mut load);
+    report.purpose = purpose;
     let Some(mut mean) = mean else {
         return report;
     };
-    let is_liar = ground.behaviour(member) == Some(Behaviour::FalseMean);
-    let lies = is_liar && order.purpose == Purpose::Close;
+    let lies = behaviour == Some(Behaviour::FalseMean) && purpose == Purpose::Close;
     if lies {
         mean.iter_mut()
             .for_each(|(_, tensor)| tensor.values_mut()[0] += 0.5);

@@ -2,6 +2,7 @@
 //!
 //! A liar trains and publishes as everybody does: its machine is an honest one. What it does beyond that is here. All of it
 //! is well signed and within the bounds of an advert, since the network refuses anything else before a machine sees it.
+//! What liars make of the numbers themselves is in [`super::spoiling`].
 //!
 //! | behaviour | what it tries |
 //! |---|---|
@@ -10,7 +11,10 @@
 //! | [`Behaviour::Ghost`] | to count somebody of enormous weight who is not there |
 //! | [`Behaviour::Rollback`] | to close a round once more that is over |
 //! | [`Behaviour::Inflated`] | to weigh as much as four billion samples |
+//! | [`Behaviour::Repeated`] | to weigh as much as twenty like it |
+//! | [`Behaviour::Copied`] | to have its experts mixed in by whoever is like another node |
 //! | [`Behaviour::Equivocator`] | to have closers banned for what it told others |
+//! | [`Behaviour::Restless`] | to keep whoever closes a round from closing it |
 //! | [`Behaviour::Random`] | anything: adverts of random content at random times |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -46,17 +50,6 @@ pub(super) struct Lies {
 /// A lie, to be published by a liar.
 pub(super) type Lie = (usize, Round, Body);
 
-/// Changes what a liar's machine says.
-pub(super) fn rewrite(behaviour: Option<Behaviour>, body: Body) -> Body {
-    match (behaviour, body) {
-        (Some(Behaviour::Inflated), Body::Local(local)) => Body::Local(Local {
-            n_samples: u32::MAX,
-            ..local
-        }),
-        (_, body) => body,
-    }
-}
-
 /// What an equivocator tells half of the others under the same number.
 pub(super) fn twin(body: &Body) -> Option<Body> {
     let Body::Local(local) = body else {
@@ -73,7 +66,45 @@ pub(super) fn pause(rng: &mut ChaCha8Rng) -> Duration {
     PAUSE.mul_f64(rng.random_range(0.05..1.0))
 }
 
+/// How often somebody counts its samples that has each of them once.
+const TIMES: u32 = 20;
+
 impl Lies {
+    /// Changes what a liar's machine says.
+    pub(super) fn rewrite(&self, ground: &Ground<'_>, member: usize, body: Body) -> Body {
+        let (Some(behaviour), Body::Local(local)) = (ground.behaviour(member), &body) else {
+            return body;
+        };
+        let local = local.clone();
+        Body::Local(match behaviour {
+            Behaviour::Inflated => Local {
+                n_samples: u32::MAX,
+                ..local
+            },
+            Behaviour::Repeated => Local {
+                n_samples: local.n_samples.saturating_mul(TIMES),
+                ..local
+            },
+            Behaviour::Copied => self.copied(ground.members[member].id, local),
+            _ => return body,
+        })
+    }
+
+    /// Returns an update with the newest proxies that another node has said.
+    fn copied(&self, me: NodeId, said: Local) -> Local {
+        let others = self.heard.iter().rev();
+        let others = others.filter(|heard| heard.author != me);
+        let mut others = others.filter_map(|heard| local(heard));
+        match others.find(|other| other.proxies.is_some()) {
+            Some(other) if said.proxies.is_some() => Local {
+                proxies: other.proxies.clone(),
+                sketches: other.sketches.clone(),
+                ..said
+            },
+            _ => said,
+        }
+    }
+
     /// Somebody said something: returns what liars say to it.
     pub(super) fn about(
         &mut self,
@@ -180,6 +211,9 @@ impl Lies {
         blobs: &mut Blobs,
         liar: usize,
     ) -> Option<Lie> {
+        if ground.behaviour(liar) == Some(Behaviour::Restless) {
+            return self.said_again(ground, liar);
+        }
         let mut rng = ground.rng.clone();
         let lie = Inventor {
             rng: &mut rng,
@@ -190,6 +224,22 @@ impl Lies {
         .invent(blobs);
         ground.rng = rng;
         lie
+    }
+}
+
+impl Lies {
+    /// Returns a liar's newest update with a part that nobody has.
+    fn said_again(&self, ground: &mut Ground<'_>, liar: usize) -> Option<Lie> {
+        let me = ground.members[liar].id;
+        let mut own = self.heard.iter().rev().filter(|heard| heard.author == me);
+        let (round, said) = own.find_map(|heard| Some((heard.round, local(heard)?)))?;
+        let id = BlobId::of(&ground.rng.random::<u64>().to_le_bytes());
+        let part = said.shared.map(|part| BlobRef { id, ..part });
+        let said = Local {
+            shared: part,
+            ..said.clone()
+        };
+        Some((liar, round, Body::Local(said)))
     }
 }
 

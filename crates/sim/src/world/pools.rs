@@ -1,15 +1,13 @@
 //! The stage after the last round: private modules and the pools made of them.
 
-use std::sync::Arc;
-
 use fednode_core::Round;
 use fednode_core::work::{Order, WorkError};
 use fednode_engine::{Input, ModuleReport, PoolOrder, PoolReport};
 
-use super::Event;
 use super::blobs::Blobs;
 use super::computing::Computing;
 use super::ground::Ground;
+use super::{Event, spoiling};
 use crate::history::Told;
 use crate::scenario::Behaviour;
 use crate::trainers::Trainers;
@@ -100,16 +98,13 @@ fn module(
             score: 0.0,
         }));
     }
-    let spoils = behaviour == Some(Behaviour::NanExperts);
-    if spoils {
-        let params = Arc::make_mut(&mut module.params);
-        params
-            .iter_mut()
-            .for_each(|(_, tensor)| tensor.values_mut()[0] = f32::NAN);
+    let spoiling = spoiling::of_module(behaviour);
+    if let Some(spoiling) = spoiling {
+        module.params = spoiling.apply(module.params, None);
     }
     let precision = ground.spec.transfer.precision;
     let blob = blobs.put_to_send(member, round, module.params, precision);
-    if spoils {
+    if spoiling.is_some() && spoiling::is_invalid(behaviour) {
         ground.outcome.observed.invalid.insert(blob.id);
     }
     Ok(Some(ModuleReport {

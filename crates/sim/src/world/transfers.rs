@@ -25,7 +25,7 @@ pub(super) fn seek(
         return Some(answer(blobs, &fetch));
     }
     if ground.now() >= fetch.until {
-        return Some(Input::FetchFailed(fetch.blob.id));
+        return Some(failed(&fetch));
     }
     let life = ground.members[member].life;
     match provider(ground, blobs, member, &fetch) {
@@ -102,12 +102,19 @@ fn count_bytes(ground: &mut Ground<'_>, from: usize, to: usize, size: u64) {
     count(&mut ground.members[to].received);
 }
 
+fn failed(fetch: &Fetch) -> Input {
+    Input::FetchFailed {
+        blob: fetch.blob,
+        kind: fetch.kind,
+    }
+}
+
 fn answer(blobs: &mut Blobs, fetch: &Fetch) -> Input {
     let blob = fetch.blob.id;
     match fetch.kind {
         FetchKind::Proxies => match blobs.decoded_proxies(blob) {
             Some(proxies) => Input::Proxies { blob, proxies },
-            None => Input::FetchFailed(blob),
+            None => failed(fetch),
         },
         FetchKind::Expert | FetchKind::Shared | FetchKind::Module => Input::Fetched(blob),
     }

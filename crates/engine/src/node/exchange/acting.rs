@@ -3,25 +3,36 @@
 //! The nodes whose updates are known are ordered by a hash of seed, round and node id; each acts after the one
 //! before it has had its grace time. The announcement names every member, so anybody can recompute the mean.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fednode_core::{BlobId, BlobRef, Body, NodeId, Round};
+use fednode_core::{BlobId, BlobRef, Body, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Rank};
-use crate::closing::Closer;
+use crate::closing::{Base, Closer};
 use crate::event::{Arrival, AverageReport, Fetch, FetchKind, Note, Output};
 use crate::node::shared::Shared;
 use crate::status::{Cause, Waiting};
-use crate::view::Update;
+use crate::view::{Update, View};
+
+/// Parts that are asked of a node for one closing: its update, one of a later round, and one after a restart.
+const MOST_ASKED: usize = 3;
 
 /// A round being closed by this node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in crate::node) struct Acting {
     closer: Closer,
+    /// What the members must have trained from.
+    base: Base,
+    /// The end of the first grace time.
+    until: Timestamp,
+    /// The parts that were asked of each node.
+    asked: BTreeMap<NodeId, Vec<BlobRef>>,
     /// The most bytes that a part can have.
     most: u64,
+    /// The round of the head, if there is one: what follows it is of a later one.
+    head: Option<Round>,
     /// The newest round of which updates are counted, where others train in later ones.
     newest: Option<Round>,
 }
@@ -32,7 +43,15 @@ impl Acting {
         let base = shared.base();
         let mut acting = Self {
             closer: Closer::new(shared.spec.clone(), shared.schedule.clone()),
+            base,
+            until: shared.now + shared.spec.round.grace(),
+            asked: BTreeMap::new(),
             most: chain::most_bytes(shared.chain.head(), round, &shared.schedule),
+            head: shared
+                .chain
+                .head()
+                .closing
+                .map(|_| shared.chain.head().round),
             // Where only some train in a round, those of a later one have given this one up.
             newest: (shared.spec.round.participation < 1.0).then_some(round),
         };
@@ -46,29 +65,60 @@ impl Acting {
             .filter_map(|update| Some((update.node, acting.offer(update)?)))
             .collect();
         shared.outbox.note(Note::Acting(round));
+        let until = acting.until;
         for (node, blob) in wanted {
-            // A short deadline: the others wait for this, and a part that cannot be had is simply not counted.
-            let fetch = Fetch {
-                blob,
-                kind: FetchKind::Shared,
-                from: vec![node],
-                base: shared.chain.head().mean.map(|mean| mean.id),
-                until: shared.now + shared.spec.round.grace(),
-            };
-            shared.outbox.push(Output::Fetch(fetch));
+            fetch(shared, node, blob, until);
         }
         acting
     }
 
+    /// Another node's update arrived: its part is fetched if it counts.
+    ///
+    /// No node is asked for more than a few parts. Otherwise some could keep the round open: by announcing part after part
+    /// that nobody can fetch.
+    pub(super) fn on_update(&mut self, shared: &mut Shared, update: Update<'_>) {
+        let (node, now) = (update.node, shared.now);
+        let asked = self.asked.get(&node).map_or(0, Vec::len);
+        if asked >= MOST_ASKED || !self.base.is_of(update.local) {
+            return;
+        }
+        // What takes the place of something else has no more time than that had, until its time is over.
+        let until = if asked == 0 || now >= self.until {
+            now + shared.spec.round.grace()
+        } else {
+            self.until
+        };
+        if let Some(blob) = self.offer(update) {
+            fetch(shared, node, blob, until);
+        }
+    }
+
     /// Takes note of an update and returns the blob to fetch, if it counts and is not known yet.
-    pub(super) fn offer(&mut self, update: Update<'_>) -> Option<BlobRef> {
+    fn offer(&mut self, update: Update<'_>) -> Option<BlobRef> {
         let shared = update.local.shared;
         let is_too_large = shared.is_some_and(|shared| shared.size > self.most);
         let is_too_new = self.newest.is_some_and(|newest| update.round > newest);
-        if is_too_large || is_too_new {
+        let is_too_old = self.head.is_some_and(|head| update.round <= head);
+        if is_too_large || is_too_new || is_too_old {
             return None;
         }
-        self.closer.offer(update)
+        let node = update.node;
+        let part = self.closer.offer(update)?;
+        self.asked.entry(node).or_default().push(part);
+        Some(part)
+    }
+
+    /// Doubts whoever announced a part that cannot be had, unless another of its parts is here.
+    pub(in crate::node) fn doubt(&self, view: &mut View, arrival: Arrival) {
+        let ends = |part: &BlobRef| arrival.ends_wait_for(part, FetchKind::Shared);
+        if arrival.is_held() {
+            return;
+        }
+        for (node, parts) in &self.asked {
+            if parts.iter().any(ends) && !self.closer.holds(*node) {
+                view.doubt(*node);
+            }
+        }
     }
 
     /// Takes the spec of the node back, which no image holds.
@@ -76,8 +126,8 @@ impl Acting {
         self.closer.adopt_spec(&shared.spec, &shared.schedule);
     }
 
-    pub(super) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
-        self.closer.resolve(blob, arrival);
+    pub(super) fn resolve(&mut self, arrival: Arrival) {
+        self.closer.resolve(arrival);
     }
 
     pub(super) fn remove(&mut self, node: NodeId) {
@@ -128,6 +178,18 @@ impl Acting {
     }
 }
 
+/// Fetches a member's part. The others wait for this, so it has a short time; a part that cannot be had is not counted.
+fn fetch(shared: &mut Shared, node: NodeId, blob: BlobRef, until: Timestamp) {
+    let fetch = Fetch {
+        blob,
+        kind: FetchKind::Shared,
+        from: vec![node],
+        base: shared.chain.head().mean.map(|mean| mean.id),
+        until,
+    };
+    shared.outbox.push(Output::Fetch(fetch));
+}
+
 /// Tells whether this node may close a round: its own update is among those that all hear.
 pub(in crate::node) fn can_act(shared: &Shared, round: Round) -> bool {
     shared.broadcast_set.contains(shared.me, round)
@@ -164,14 +226,15 @@ pub(in crate::node) fn is_quorum_heard(shared: &Shared, round: Round) -> bool {
         .is_quorum_of(heard, round)
 }
 
-/// Returns the others who are expected to take part in a round and whose update of it was not heard.
+/// Returns the others who are expected to take part in a round and of whom no update was heard that could be counted.
 pub(super) fn unheard(shared: &Shared, round: Round) -> Vec<NodeId> {
-    let view = &shared.view;
+    let (view, base) = (&shared.view, shared.base());
     let counted = shared.chain.head().counted.iter().copied();
     let expected: BTreeSet<NodeId> = counted.chain(view.company().neighbours()).collect();
     let speaks = |node| shared.broadcast_set.contains(node, round) && shared.cohort.contains(node);
     let is_unheard = |node: &NodeId| {
-        *node != shared.me && !view.has_left(*node) && view.nodes().local(*node, round).is_none()
+        let local = view.nodes().local(*node, round);
+        *node != shared.me && !view.has_left(*node) && local.is_none_or(|local| !base.is_of(local))
     };
     let expected = expected.into_iter().filter(|node| speaks(*node));
     expected.filter(is_unheard).collect()

@@ -8,7 +8,7 @@ use fednode_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::as_list;
-use crate::event::Arrival;
+use crate::event::{Arrival, FetchKind};
 
 /// The foreign experts that a round mixes in.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -103,9 +103,11 @@ impl Experts {
     }
 
     /// Records that a blob is held, or cannot be had.
-    pub(super) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
-        if let Some((blob, experts)) = self.awaited.remove(&blob)
-            && arrival == Arrival::Held
+    pub(super) fn resolve(&mut self, arrival: Arrival) {
+        let ends = |(blob, _): &(BlobRef, _)| arrival.ends_wait_for(blob, FetchKind::Expert);
+        if self.awaited.get(&arrival.id()).is_some_and(ends)
+            && let Some((blob, experts)) = self.awaited.remove(&arrival.id())
+            && arrival.is_held()
         {
             self.held
                 .extend(experts.into_iter().map(|expert| (expert, blob)));

@@ -154,10 +154,8 @@ impl Exchange {
 
     /// Another node's update arrived.
     pub(super) fn on_update(&mut self, shared: &mut Shared, update: Update<'_>) {
-        if let Some(acting) = &mut self.acting
-            && let Some(blob) = acting.offer(update)
-        {
-            shared.fetch(blob, FetchKind::Shared, vec![update.node]);
+        if let Some(acting) = &mut self.acting {
+            acting.on_update(shared, update);
         }
         self.look_at(shared, update.node, update.round);
     }
@@ -201,18 +199,18 @@ impl Exchange {
     }
 
     /// Records that a blob is held, or cannot be had.
-    pub(super) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
+    pub(super) fn resolve(&mut self, arrival: Arrival) {
         if let Some(acting) = &mut self.acting {
-            acting.resolve(blob, arrival);
+            acting.resolve(arrival);
         }
-        self.experts.resolve(blob, arrival);
-        self.mean.resolve(blob, arrival);
+        self.experts.resolve(arrival);
+        self.mean.resolve(arrival);
     }
 
     /// Proxies are here; a blob of experts may have the same name.
     pub(super) fn on_proxies(&mut self, blob: BlobId) {
-        self.experts.resolve(blob, Arrival::Held);
-        self.mean.resolve(blob, Arrival::Held);
+        self.experts.resolve(Arrival::Held(blob));
+        self.mean.resolve(Arrival::Held(blob));
     }
 
     /// A mean was computed to close the round.
@@ -240,10 +238,10 @@ impl Exchange {
         (!is_known).then_some(best)
     }
 
-    /// Returns when the round is given up, whatever is still under way.
+    /// Returns when the round is given up, whatever is still under way. The last half of a grace time is for the merge.
     pub(super) fn end(&self, shared: &Shared) -> Timestamp {
         let times = &shared.spec.round;
-        self.started + times.deadline() + times.grace() * (ATTEMPTS + 2)
+        self.started + times.deadline() + times.grace() * (ATTEMPTS + 2) - times.grace() / 2
     }
 
     /// Tells how long the round has been waited for.
@@ -283,8 +281,8 @@ impl Exchange {
     pub(super) fn acquit(&mut self, closed: &Closed, mean: Option<BlobId>) {
         self.mean.acquit(closed.author, &closed.global);
         if let Some(mean) = mean {
-            self.experts.resolve(mean, Arrival::Held);
-            self.mean.resolve(mean, Arrival::Held);
+            self.experts.resolve(Arrival::Held(mean));
+            self.mean.resolve(Arrival::Held(mean));
         }
     }
 

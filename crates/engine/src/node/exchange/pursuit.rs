@@ -13,7 +13,7 @@ use std::collections::BTreeSet;
 use fednode_core::{BlobId, BlobRef, Global, NodeId};
 use serde::{Deserialize, Serialize};
 
-use crate::event::Arrival;
+use crate::event::{Arrival, FetchKind};
 use crate::follower::Closed;
 
 /// Where a closed round's mean is.
@@ -70,15 +70,15 @@ impl Pursuit {
     }
 
     /// Records that a blob is held, or cannot be had. What is held stays so.
-    pub(super) fn resolve(&mut self, blob: BlobId, arrival: Arrival) {
+    pub(super) fn resolve(&mut self, arrival: Arrival) {
         if let Some(candidate) = &mut self.candidate
-            && candidate.closed.global.mean.id == blob
+            && arrival.ends_wait_for(&candidate.closed.global.mean, FetchKind::Shared)
             // A mean that was recomputed is held even if its fetch fails afterwards.
             && candidate.mean != Mean::Held
         {
             candidate.mean = match arrival {
-                Arrival::Held => Mean::Held,
-                Arrival::Failed => Mean::Failed,
+                Arrival::Held(_) => Mean::Held,
+                Arrival::Failed(..) => Mean::Failed,
             };
         }
     }

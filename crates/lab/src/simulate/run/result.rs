@@ -22,11 +22,12 @@ pub(super) struct Finished {
 
 impl Prepared {
     /// Puts the result together.
-    pub(super) fn finish(&self, played: &Played, means: &Means<'_>) -> Finished {
+    pub(super) fn finish(&self, played: &Played, banned: Vec<u32>, means: &Means<'_>) -> Finished {
         let took = played.models.saver().took();
         let nodes = played.shards.len();
         let memory = fednode_runtime::memory().peak_rss_bytes.unwrap_or(0) / nodes as u64;
-        let observed: Vec<Observed> = (0..nodes)
+        let observed: Vec<Observed> = self
+            .honest()
             .map(|member| self.observe(played, member, memory))
             .collect();
         let records = observed
@@ -46,17 +47,16 @@ impl Prepared {
         } else {
             None
         };
-        Finished {
-            summary: collect::summarise(run, &observed, Vec::new()).judged(worth),
-            records,
-        }
+        let mut summary = collect::summarise(run, &observed, Vec::new()).judged(worth);
+        summary.banned = banned;
+        Finished { summary, records }
     }
 
     /// Compares what the nodes serve with what each does alone.
     fn worth(&self, played: &Played, means: &Means<'_>) -> anyhow::Result<Option<Worth>> {
         let device = means.device.open(means.threads)?;
         let mut nodes = Vec::new();
-        for member in 0..played.shards.len() {
+        for member in self.honest() {
             let own = own_model::by_number(&self.spec, member);
             let split = played.models.data(member);
             let mut learner = Learner::new(&own, member as u64, Arc::clone(&split), &device)
