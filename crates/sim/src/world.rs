@@ -13,6 +13,7 @@ mod ending;
 mod gossip;
 mod ground;
 mod incidents;
+mod inventor;
 mod lies;
 mod members;
 mod pools;

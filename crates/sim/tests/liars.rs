@@ -109,6 +109,14 @@ fn check(scenario: &Scenario) -> Outcome {
         watch.longest
     );
 
+    check_chain(scenario, &outcome, &watch, &honest);
+    outcome
+}
+
+/// Looks at the chain that the honest nodes end on: that it is one, and whom its closings count.
+fn check_chain(scenario: &Scenario, outcome: &Outcome, watch: &Watch, honest: &[usize]) {
+    let seed = scenario.seed;
+    let number_of = |node| outcome.ids.iter().position(|id| *id == node);
     let ends: BTreeSet<_> = honest.iter().map(|node| outcome.closings[*node]).collect();
     let before = |end: &Option<ClosingId>| watch.closings[&end.unwrap()].1.previous;
     let may_be_useless = scenario
@@ -131,7 +139,7 @@ fn check(scenario: &Scenario) -> Outcome {
         let (round, global) = &watch.closings[&id];
         let counted = global.members.iter().filter(|member| {
             let is_part = watch.parts.contains(&(member.node, member.shared.id));
-            is_part && number_of(member.node).is_some_and(|number| is_honest(&number))
+            is_part && number_of(member.node).is_some_and(|number| honest.contains(&number))
         });
         let counted = counted.count();
         assert!(
@@ -150,7 +158,6 @@ fn check(scenario: &Scenario) -> Outcome {
         );
         queue.extend(global.previous);
     }
-    outcome
 }
 
 /// Seven nodes of which some lie, with an aggregator and without.

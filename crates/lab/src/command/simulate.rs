@@ -149,13 +149,16 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
             summaries.extend(player.play(&name, &prepared)?);
         }
         if let ([summary], 1) = (summaries.as_slice(), player.total) {
-            return output::print(
+            let out = table.out;
+            output::print(
                 &Located {
                     report: summary,
-                    out: table.out,
+                    out,
                 },
                 form,
-            );
+            )?;
+            return P::why_useless(summary)
+                .map_or(Ok(()), |useless| Err(fail(ExitCode::Training, useless)));
         }
         if !summaries.is_empty() {
             table.rows.push(Row::new(name, &summaries));
@@ -193,7 +196,13 @@ impl Player<'_> {
             eprintln!("{which}{}", prepared.describe());
         }
         match play::play(prepared, &folder(&self.out, total, name, seed), &self.means) {
-            Ok(summary) => Ok(Some(summary)),
+            Ok(summary) => {
+                // Beside other settings such a result is one like any other.
+                if let Some(useless) = P::why_useless(&summary).filter(|_| total > 1) {
+                    eprintln!("{name}, seed {seed}: {useless}");
+                }
+                Ok(Some(summary))
+            }
             // What one setting does to its models is no reason to lose the others.
             Err(error) if total > 1 && failure::code(&error) == ExitCode::Training => {
                 let failed = format!("{name}, seed {seed}: {error:#}");
@@ -375,15 +384,7 @@ fn settings(
     });
     federation.defaults = set;
     federation.seed = seed;
-    let is_divided_otherwise = args
-        .federation
-        .set
-        .iter()
-        .any(|set| set.key == "data.partition" && !data::is_of_lists(&set.value));
-    let lists = experiment
-        .partition_file
-        .clone()
-        .filter(|_| !is_divided_otherwise);
+    let lists = lists(args, experiment).cloned();
     federation.partition_file = federation.partition_file.or(lists);
     Ok(Run {
         federation,
@@ -407,6 +408,15 @@ fn settings(
         lies: args.lies.or(lies),
         threads: threads(args),
     })
+}
+
+/// Returns the experiment's file of index lists, unless flags divide the data otherwise.
+fn lists<'a>(args: &Args, experiment: &'a Experiment) -> Option<&'a PathBuf> {
+    let mut set = args.federation.set.iter();
+    let is_divided_otherwise =
+        set.any(|set| set.key == "data.partition" && !data::is_of_lists(&set.value));
+    let lists = experiment.partition_file.as_ref();
+    lists.filter(|_| !is_divided_otherwise)
 }
 
 fn threads(args: &Args) -> usize {

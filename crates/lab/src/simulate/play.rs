@@ -36,6 +36,11 @@ pub(crate) trait Play {
     /// # Errors
     /// Says what is missing, what failed, or that it was interrupted.
     fn play(&self, folder: &Path, means: &Means<'_>) -> anyhow::Result<Self::Summary>;
+
+    /// Says that no node has a model of any use, if so.
+    fn why_useless(_summary: &Self::Summary) -> Option<String> {
+        None
+    }
 }
 
 /// Plays what was not played before.

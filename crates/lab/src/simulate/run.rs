@@ -130,6 +130,10 @@ impl Play for Prepared {
         )
     }
 
+    fn why_useless(summary: &Summary) -> Option<String> {
+        summary.why_useless()
+    }
+
     fn effective(&self) -> serde_json::Value {
         let Run {
             aggregator,
