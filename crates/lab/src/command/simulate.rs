@@ -149,16 +149,13 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
             summaries.extend(player.play(&name, &prepared)?);
         }
         if let ([summary], 1) = (summaries.as_slice(), player.total) {
-            let out = table.out;
-            output::print(
+            return output::print(
                 &Located {
                     report: summary,
-                    out,
+                    out: table.out,
                 },
                 form,
-            )?;
-            return P::why_useless(summary)
-                .map_or(Ok(()), |useless| Err(fail(ExitCode::Training, useless)));
+            );
         }
         if !summaries.is_empty() {
             table.rows.push(Row::new(name, &summaries));
@@ -197,9 +194,9 @@ impl Player<'_> {
         }
         match play::play(prepared, &folder(&self.out, total, name, seed), &self.means) {
             Ok(summary) => {
-                // Beside other settings such a result is one like any other.
-                if let Some(useless) = P::why_useless(&summary).filter(|_| total > 1) {
-                    eprintln!("{name}, seed {seed}: {useless}");
+                // Said, and no failure: what does not learn is a result of an experiment, too.
+                if let Some(useless) = P::why_useless(&summary).filter(|_| !self.means.quiet) {
+                    eprintln!("{useless}");
                 }
                 Ok(Some(summary))
             }
