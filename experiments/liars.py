@@ -66,7 +66,8 @@ def main():
         if not played:
             continue
         honest = [100 * value for folder in played for value in accuracies(folder)[0].values()]
-        cells = [compare(runs, regime, variant, experiment["seeds"]) for regime in regimes]
+        seeds = [seed for seed, folder in zip(experiment["seeds"], folders) if folder in played]
+        cells = [compare(runs, regime, variant, seeds) for regime in regimes]
         print(f"| {variant} | " + " | ".join([f"{statistics.mean(honest):.1f} %", *cells]) + " |")
 
 
