@@ -62,8 +62,7 @@ fn assert_close(got: &[f32], expected: &[f32]) {
     let difference = |(got, expected): (&f32, &f32)| (got - expected).abs();
     let largest = got.iter().zip(expected).map(difference).fold(0.0, f32::max);
     assert!(
-        // 1e-5 is met with AVX-512; with FMA alone rounding makes it 1.001e-5 once.
-        got.len() == expected.len() && largest < 1.1e-5,
+        got.len() == expected.len() && largest < 1e-5,
         "{largest}: {got:?}, {expected:?}"
     );
 }

@@ -410,9 +410,9 @@ impl Served {
     /// Writes into a graph the scores that [`Self::scores`] computes.
     fn emit(&self, graph: &mut Graph, features: Value, classes: usize) -> Value {
         let [width, n_rows] = self.weights.dims();
-        let matrix = weights::values(&self.weights);
+        let matrix = without_common(weights::values(&self.weights), n_rows);
         let matrix = graph.floats("agreement.weights", matrix, &[width, n_rows]);
-        let offsets = weights::values(&self.offsets);
+        let offsets = without_common(weights::values(&self.offsets), n_rows);
         let offsets = graph.floats("agreement.offsets", offsets, &[n_rows]);
         let prior = graph.floats("agreement.prior", weights::values(&self.prior), &[classes]);
         let mean = graph.floats("agreement.mean", weights::values(&self.mean), &[width]);
@@ -446,6 +446,19 @@ impl Served {
         let scores = (sum.log() + best + prior).reshape([batch, classes]);
         (scores, slots)
     }
+}
+
+/// Takes from each run of numbers, one for every row of a classifier, what all have in common. It changes no probability,
+/// and what is left is smaller, so a runtime of 32 bits rounds less.
+fn without_common(mut values: Vec<f32>, n_rows: usize) -> Vec<f32> {
+    for run in values.chunks_mut(n_rows) {
+        let sum: f64 = run.iter().map(|value| f64::from(*value)).sum();
+        let mean = sum / n_rows as f64;
+        for value in run {
+            *value = (f64::from(*value) - mean) as f32;
+        }
+    }
+    values
 }
 
 /// Returns the numbers of an array with 64 bits.

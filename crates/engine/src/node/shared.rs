@@ -2,7 +2,7 @@
 //!
 //! Every reaction of a phase is given it, as context: phases own what they wait for, this owns the rest.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ const SLOWEST: u64 = 4 << 10;
 /// Shared parts up to this size are averaged by everybody when an acting aggregator closes the round.
 const SMALL_SHARED_BYTES: u64 = 64 << 10;
 
-/// Closings that are remembered as refused: as many as a node can be offered while its head stays.
+/// Closings that are remembered as refused, the newest ones.
 const MOST_REFUSED: usize = 64;
 
 /// Closings that may still be accused when the node has gone on: members keep their parts for two rounds more.
@@ -71,7 +71,7 @@ pub(super) struct Shared {
     pub(super) proxies: Proxies,
     pub(super) trials: Trials,
     /// Closings of the next round whose mean this node could not take over, since the head moved last.
-    refused: BTreeSet<ClosingId>,
+    refused: VecDeque<ClosingId>,
     /// The closings that were followed last, the newest last.
     recent: VecDeque<Closed>,
     pub(super) following: Following,
@@ -103,7 +103,7 @@ impl Shared {
             cohort: Cohort::Everybody,
             proxies: Proxies::default(),
             trials: Trials::default(),
-            refused: BTreeSet::new(),
+            refused: VecDeque::new(),
             recent: VecDeque::new(),
             following: Following::default(),
             outbox: Outbox::default(),
@@ -182,10 +182,11 @@ impl Shared {
     /// A closing's mean was refused: it is not looked at again until the head moves, unless most go on from it. Otherwise
     /// the same one would be chosen in every round.
     pub(super) fn refuse(&mut self, closed: &Closed) {
-        // Bounded: each took a round, so a full set has seen that many of them.
-        if self.refused.len() < MOST_REFUSED {
-            self.refused.insert(closed.global.id(closed.round));
+        // A view keeps each author's newest closing only, so what makes room is not offered any more.
+        if self.refused.len() >= MOST_REFUSED {
+            self.refused.pop_front();
         }
+        self.refused.push_back(closed.global.id(closed.round));
     }
 
     /// Draws who trains in a round.

@@ -363,6 +363,9 @@ fn settings(
     // The later wins, here as in the spec.
     let lies = set.iter().rfind(|assignment| assignment.key == LIES);
     let lies = lies.map(|lies| lies.value.parse()).transpose()?;
+    if lies.is_some() && experiment.toy_floats.is_some() {
+        return Err(ConfigError("without training there is no `lies`".into()));
+    }
     set.retain(|assignment| match assignment.key.as_str() {
         LIES => false,
         "algorithm" => {

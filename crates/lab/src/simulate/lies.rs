@@ -16,47 +16,57 @@ use fednode_sim::{Behaviour, Scenario};
 struct Kind {
     name: &'static str,
     about: &'static str,
-    /// What a liar does beside its training.
-    behaviour: Option<Behaviour>,
+    does: Does,
     /// Whether it learns from labels that are turned round.
     flips: bool,
+}
+
+/// What a liar does.
+#[derive(Debug, PartialEq)]
+enum Does {
+    /// Nothing: it is not there.
+    Nothing,
+    /// It sends what it trains.
+    AsTrained,
+    /// It lies.
+    Lies(Behaviour),
 }
 
 const KINDS: [Kind; 6] = [
     Kind {
         name: "absent",
         about: "is not there: what the others reach by themselves",
-        behaviour: None,
+        does: Does::Nothing,
         flips: false,
     },
     Kind {
         name: "flipped",
         about: "has its labels turned round",
-        behaviour: None,
+        does: Does::AsTrained,
         flips: true,
     },
     Kind {
         name: "repeated",
         about: "has its labels turned round, and says that it has twenty times as many samples",
-        behaviour: Some(Behaviour::Repeated),
+        does: Does::Lies(Behaviour::Repeated),
         flips: true,
     },
     Kind {
         name: "long-step",
         about: "sends a hundred times its step",
-        behaviour: Some(Behaviour::LongStep),
+        does: Does::Lies(Behaviour::LongStep),
         flips: false,
     },
     Kind {
         name: "step-back",
         about: "sends its step with the sign turned",
-        behaviour: Some(Behaviour::StepBack),
+        does: Does::Lies(Behaviour::StepBack),
         flips: false,
     },
     Kind {
         name: "copied",
         about: "says the proxies of another node for its own, and turns its experts round",
-        behaviour: Some(Behaviour::Copied),
+        does: Does::Lies(Behaviour::Copied),
         flips: false,
     },
 ];
@@ -111,19 +121,32 @@ impl Lies {
     }
 
     /// Changes the data of liars.
-    pub(super) fn change(&self, spec: &mut FederationSpec) {
+    ///
+    /// # Errors
+    /// Says that nobody would lie.
+    pub(super) fn change(&self, spec: &mut FederationSpec) -> Result<(), ConfigError> {
+        let nodes = spec.nodes as usize;
+        if !(0..nodes).any(|member| self.are_told_by(member)) {
+            let text = format!(
+                "`lies = {self}`: of {nodes} nodes none would lie, so name a smaller EVERY"
+            );
+            return Err(ConfigError(text));
+        }
         if self.kind.flips {
             spec.data.partition += &format!("+flipped:{}", self.every);
         }
+        Ok(())
     }
 
     /// Returns a scenario in which they lie.
     pub(super) fn play(&self, mut scenario: Scenario) -> Scenario {
         let liars = (0..scenario.nodes).filter(|member| self.are_told_by(*member));
-        match self.kind.behaviour {
-            Some(behaviour) => scenario.behaviours = liars.map(|liar| (liar, behaviour)).collect(),
-            None if self.kind.flips => {}
-            None => {
+        match self.kind.does {
+            Does::Lies(behaviour) => {
+                scenario.behaviours = liars.map(|liar| (liar, behaviour)).collect();
+            }
+            Does::AsTrained => {}
+            Does::Nothing => {
                 scenario.absent = liars.collect();
                 // The others do not wait for them: their federation is as large as they are.
                 scenario.spec.nodes -= scenario.absent.len() as u32;
@@ -156,9 +179,12 @@ mod tests {
     fn who_repeats_its_samples_has_turned_labels() {
         let lies: Lies = "repeated:4".parse().unwrap();
         let mut spec = FederationSpec::default();
-        spec.data.partition = "iid".into();
-        lies.change(&mut spec);
+        (spec.data.partition, spec.nodes) = ("iid".into(), 5);
+        lies.change(&mut spec).unwrap();
         assert_eq!(spec.data.partition, "iid+flipped:4");
+        spec.nodes = 3;
+        let refused = lies.change(&mut spec).unwrap_err().0;
+        assert!(refused.contains("of 3 nodes none would lie"), "{refused}");
     }
 
     #[test]

@@ -92,7 +92,7 @@ impl Run {
         let federation = sources.suit(&self.federation)?;
         let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
         if let Some(lies) = &self.lies {
-            lies.change(&mut spec);
+            lies.change(&mut spec).or_fail(ExitCode::Configuration)?;
         }
         let division = sources.division(&spec, self.federation.partition_file.as_deref())?;
         spec.fingerprints.partition = Some(division.hash.clone()).filter(|hash| !hash.is_empty());

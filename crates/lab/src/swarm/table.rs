@@ -198,10 +198,12 @@ impl Summary {
     }
 
     fn failures(&self) -> String {
-        self.failed_nodes
-            .iter()
-            .map(|failed| format!("failed         {}: {}\n", failed.name, failed.reason))
-            .collect()
+        let failed = self.failed_nodes.iter();
+        let failed = failed.map(|it| format!("failed         {}: {}\n", it.name, it.reason));
+        let banned = self.banned.iter();
+        let banned =
+            banned.map(|node| format!("banned         node {node}, by others that are honest\n"));
+        failed.chain(banned).collect()
     }
 }
 
