@@ -6,8 +6,9 @@
 //!
 //! Members are combined in the order given, in `f64`, and with no draw but those that the parts seed: all nodes that have
 //! the same list get the same bits, which an audit needs. Equal members come back unchanged under each rule that learns
-//! nothing. The robust rules ignore weights, since a liar would lie about its weight too. Callers screen members first.
+//! nothing. The robust rules ignore weights or bound them, since a liar would lie about its weight too. Callers screen members first.
 
+mod clipped;
 mod coordinates;
 mod generator;
 mod geometric_median;
@@ -27,11 +28,13 @@ use fednode_core::{LayoutMismatch, ParamSet, Rule};
 use crate::statistics::robust::Doubt;
 
 pub use mean::Accumulator;
+pub(crate) use median::lower_median;
 pub use params::{Kind, Param, Params, RuleError};
 
 /// All rules.
 pub const TABLE: &[RuleRow] = &[
     mean::ROW,
+    clipped::ROW,
     median::ROW,
     trimmed_mean::ROW,
     geometric_median::ROW,

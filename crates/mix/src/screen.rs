@@ -9,6 +9,8 @@ use std::sync::Arc;
 
 use fednode_core::{ExpertId, LayoutMismatch, ParamSet, Tensor};
 
+use crate::rule::lower_median;
+
 /// Tells why a received part is not used. Its sender is to blame, but for a large norm.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum ScreenFault {
@@ -145,17 +147,12 @@ pub fn far_sources(
         .iter()
         .map(|(_, params)| distance(own, params))
         .collect();
-    let mut measured: Vec<f64> = distances
+    let measured: Vec<f64> = distances
         .iter()
         .copied()
         .filter(|d| d.is_finite() && *d > 0.0)
         .collect();
-    measured.sort_unstable_by(f64::total_cmp);
-    let median = measured
-        .get(measured.len().saturating_sub(1) / 2)
-        .copied()
-        .unwrap_or(0.0);
-    let limit = max_multiple_of_median * median;
+    let limit = max_multiple_of_median * lower_median(&measured);
     let far = candidates
         .iter()
         .zip(distances)

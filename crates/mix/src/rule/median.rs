@@ -4,6 +4,14 @@
 use super::coordinates::{coordinate_wise, plain_mean};
 use super::{RuleRow, Takes};
 
+/// Returns the lower median of some numbers; 0 of none. Of two, the smaller one sets the measure.
+pub(crate) fn lower_median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    let at = sorted.len().saturating_sub(1) / 2;
+    sorted.get(at).copied().unwrap_or_default()
+}
+
 pub(super) const ROW: RuleRow = RuleRow {
     name: "median",
     summary: "the coordinate-wise median; resists liars that are fewer than half",

@@ -21,6 +21,7 @@ use fednode_core::{ParamSet, Tensor};
 use fednode_core::random::Stream;
 
 use super::learning::{self, Learning};
+use super::median::lower_median;
 use super::{Accumulator, AverageError, Part, RuleRow, Takes, together};
 use crate::exact;
 use crate::names::{self, BIAS, PRESENT, PROTOTYPES, WEIGHT};
@@ -153,7 +154,7 @@ fn believed(members: Vec<Vec<Pair<'_>>>) -> Vec<Pair<'_>> {
         .flatten()
         .map(|(row, _)| distance(row.iter().map(|value| f64::from(*value))))
         .collect();
-    let largest = MOST_NORMS * median(norms);
+    let largest = MOST_NORMS * lower_median(&norms);
     let mut pairs = Vec::new();
     for (own, judged) in members.into_iter().zip(judged) {
         let known = judged.iter().flatten().count() as f64;
@@ -178,23 +179,23 @@ fn believed(members: Vec<Vec<Pair<'_>>>) -> Vec<Pair<'_>> {
 fn far(rows: &[&[f32]]) -> Vec<bool> {
     let width = rows.first().map_or(0, |row| row.len());
     let middle: Vec<f64> = (0..width)
-        .map(|at| median(rows.iter().map(|row| f64::from(row[at])).collect()))
+        .map(|at| {
+            lower_median(
+                &rows
+                    .iter()
+                    .map(|row| f64::from(row[at]))
+                    .collect::<Vec<_>>(),
+            )
+        })
         .collect();
     let distances: Vec<f64> = rows
         .iter()
         .map(|row| distance(row.iter().zip(&middle).map(|(a, b)| f64::from(*a) - b)))
         .collect();
-    let most = MOST * median(distances.clone());
+    let most = MOST * lower_median(&distances);
     // Where most are the same, a distance is none of chance.
     let slack = f64::from(f32::EPSILON) * distance(middle.into_iter());
     distances.into_iter().map(|d| d > most + slack).collect()
-}
-
-/// Returns the lower median of some numbers; 0 of none.
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    let at = values.len().saturating_sub(1) / 2;
-    values.get(at).copied().unwrap_or_default()
 }
 
 fn distance(differences: impl Iterator<Item = f64>) -> f64 {

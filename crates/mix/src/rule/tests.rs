@@ -193,6 +193,37 @@ fn krum_counts_fewer_neighbours_the_more_liars_it_expects() {
     assert_eq!([krum(2), krum(3)], [Some(1.5), Some(50.0)]);
 }
 
+/// A weight of 50 counts as the median weight, 1, and the liar's part is drawn to twice the median distance.
+#[test]
+fn the_clipped_mean_agrees_with_numpy() {
+    let mut parts = numpy_example();
+    let clipped = Rule::named("clipped");
+    assert_close(
+        clipped.clone(),
+        &parts,
+        &[1.310_006_5, 1.934_832, -0.726_931_5],
+    );
+    for (part, weight) in parts.iter_mut().zip([1.0, 0.5, 2.0, 1.0, 50.0]) {
+        part.weight = weight;
+    }
+    assert_close(
+        clipped.clone(),
+        &parts,
+        &[1.288_896_1, 1.955_368_9, -0.724_368_3],
+    );
+    let near = clipped.with("reach", HyperValue::Integer(1));
+    assert_close(near, &parts, &[1.218_522_1, 2.037_869_6, -0.760_332_3]);
+}
+
+/// Honest members that differ from each other by about as much get what the weighted mean gives.
+#[test]
+fn the_clipped_mean_of_honest_members_is_their_weighted_mean() {
+    let mut parts = numpy_example()[..4].to_vec();
+    parts[2].weight = 0.25;
+    let clipped = average(&Rule::named("clipped"), &parts);
+    assert_eq!(clipped, average(&Rule::default(), &parts));
+}
+
 #[test]
 fn a_rule_that_streams_holds_one_part_at_a_time() {
     for row in choices() {
@@ -210,18 +241,17 @@ fn a_rule_that_streams_holds_one_part_at_a_time() {
 
 #[test]
 fn weights_count_where_the_table_says_so() {
-    let light = [
-        part(1.0, &[1.0]),
-        part(1.0, &[2.0]),
-        part(1.0, &[4.0]),
-        part(1.0, &[8.0]),
-    ];
-    let mut heavy = light.clone();
-    heavy[3].weight = 100.0;
+    let equal = members(&[1.0, 2.0, 4.0, 8.0]);
+    let with = |weight| {
+        let mut parts = equal.clone();
+        parts[3].weight = weight;
+        parts
+    };
     for row in choices() {
         let rule = Rule::named(row.name);
-        let is_moved = average(&rule, &light) != average(&rule, &heavy);
-        assert_eq!(is_moved, row.uses_weights, "{}", row.name);
+        let is_moved = |weight| average(&rule, &equal) != average(&rule, &with(weight));
+        assert_eq!(is_moved(0.5), row.uses_weights, "{}", row.name);
+        assert_eq!(is_moved(100.0), row.name == "mean", "{}", row.name);
     }
 }
 

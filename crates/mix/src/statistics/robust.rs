@@ -110,10 +110,7 @@ pub fn weights(samples: &[f64], most: f64) -> Vec<f64> {
     if most == 0.0 {
         return samples.to_vec();
     }
-    let mut sorted: Vec<f64> = samples.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let median = sorted.get(sorted.len().saturating_sub(1) / 2).copied();
-    let most = most * median.unwrap_or_default();
+    let most = most * rule::lower_median(samples);
     samples.iter().map(|samples| samples.min(most)).collect()
 }
 
