@@ -418,8 +418,8 @@ mod tests {
         );
         assert_eq!(
             error("fedavg", &[("aggregation", "mode")]),
-            "`hyper.aggregation` is `mode`, but must be mean | median | trimmed-mean | geometric-median | krum | \
-             multi-krum"
+            "`hyper.aggregation` is `mode`, but must be mean | clipped | median | trimmed-mean | \
+             geometric-median | krum | multi-krum"
         );
         assert!(values("fedmoe-da", &[("temperature", "NaN")]).is_err());
     }
