@@ -18,38 +18,40 @@
 //! |---|---|
 //! | `gathering` | what a node adds up of its samples |
 //! | `fitting` | the classifiers of the peers' sums, and whether slots pay |
+//! | `classifiers` | the classifiers that a node keeps, one of each source |
 //! | `choosing` | how statistics and own model are joined |
+//! | `serving` | the joined model, on the device and in an exported graph |
 
 mod choosing;
+mod classifiers;
 mod fitting;
 mod gathering;
+mod serving;
 
-use std::ops::Range;
-
-use burn::tensor::activation::softmax;
 use burn::tensor::{Device, Tensor};
 use fednode_core::spec::Architecture;
 use fednode_core::{
     BlobId, ConfigError, ExpertExchange, FederationSpec, ParamSet, Precision, Round, Slot,
 };
 use fednode_mix::Statistics;
-use fednode_mix::slots::{GROUPS, SLOTS, Slots};
-use fednode_mix::statistics::{Discriminant, EPSILON, PRIOR_FLOOR, StatisticsError};
-use fednode_onnx::{Graph, Reduction, Value};
+use fednode_mix::slots::{GROUPS, Slots};
+use fednode_mix::statistics::{Discriminant, EPSILON, StatisticsError};
+use fednode_onnx::{Graph, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::algorithm::{Output, Part, Role};
-use crate::class_statistics::{Features, LEAST_OFFSET, centre, mean_features, upload};
+use crate::class_statistics::{Features, mean_features};
 use crate::error::LearnError;
-use crate::gate::argmax;
 use crate::maps::{self, RandomMaps};
 use crate::memory::Memory;
-use crate::model::{Initial, Net, affine};
+use crate::model::{Initial, Net};
 use crate::pool::Predictor;
-use crate::weights::{self, Weights};
+use crate::weights;
 
 use choosing::Choice;
+use classifiers::{Classifiers, Source};
 pub(crate) use fitting::standard_errors;
+use serving::Served;
 
 /// The matching under which a node has this expert.
 pub(crate) const MATCHING: &str = "agreement";
@@ -62,20 +64,14 @@ const SMALLEST: f64 = 1e-6;
 /// Most numbers of a sample that is no image.
 const MOST_INPUTS: usize = 2048;
 
-/// Where the arrays of the classifiers are.
-const WEIGHTS_ARRAY: usize = 0;
-const OFFSETS_ARRAY: usize = 1;
-const SHARES_ARRAY: usize = 2;
-const PRIOR_ARRAY: usize = 3;
-
 /// A node's statistics, and what it makes of those of its peers.
 pub(crate) struct Agreement {
     /// Counts, sums and scatter of the own samples.
-    pub(crate) own: Part,
+    own: Part,
     /// Their class means, as the matching reads them.
-    pub(crate) proxies: Part,
+    proxies: Part,
     /// The classifiers of the sources, and the node's prior.
-    pub(crate) classifiers: Part,
+    classifiers: Classifiers,
     features: Features,
     classes: usize,
     width: usize,
@@ -111,41 +107,6 @@ impl Solving {
     }
 }
 
-/// Whose statistics are served, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-enum Source {
-    /// Those of the node and of the peers that agree.
-    Peers,
-    /// The node's own alone.
-    Own,
-    /// Those of the node and of the peers that agree, with slots within the classes.
-    Slots,
-}
-
-impl Source {
-    /// Slots of a class.
-    const fn per_class(self) -> usize {
-        match self {
-            Self::Peers | Self::Own => 1,
-            Self::Slots => SLOTS,
-        }
-    }
-
-    /// Returns where its rows are among those of all classifiers.
-    const fn rows(self, classes: usize) -> Range<usize> {
-        let first = match self {
-            Self::Peers => 0,
-            Self::Own => 1,
-            Self::Slots => 2,
-        };
-        first * classes..(first + self.per_class()) * classes
-    }
-}
-
-/// Rows of all classifiers for each class.
-const ROWS: usize = 2 + SLOTS;
-
 /// What outlives a round besides numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -162,19 +123,6 @@ struct Remembered {
     /// Why the peers' statistics that came last make no classifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<String>,
-}
-
-/// The chosen classifier on the device.
-struct Served {
-    /// The mean of the node's features, `[1, D]`, which is taken from them first.
-    mean: Tensor<2>,
-    /// A transposed, `[D, classes · slots]`, divided by the temperature.
-    weights: Tensor<2>,
-    /// `b / T + log share`, and the mean's scores, `[classes · slots]`.
-    offsets: Tensor<1>,
-    /// `log(prior + 10⁻³)`, `[classes]`.
-    prior: Tensor<1>,
-    weight: f64,
 }
 
 impl Agreement {
@@ -205,18 +153,11 @@ impl Agreement {
         ]);
         let proxy = [1, 1 + classes + classes * width];
         let proxies = Net::arrays(&[("agreement.means", &proxy, zero)]);
-        let rows = ROWS * classes;
-        let classifiers = Net::arrays(&[
-            ("agreement.weights", &[rows, width], zero),
-            ("agreement.offsets", &[rows], zero),
-            ("agreement.shares", &[rows], zero),
-            ("agreement.prior", &[classes], zero),
-        ]);
         let part = |role, net| Part::new(role, net, 0, 0, device);
         Ok(Self {
             own: part(Role::Expert(Slot(0)), own),
             proxies: part(Role::Gate, proxies),
-            classifiers: part(Role::Private, classifiers),
+            classifiers: Classifiers::new(classes, width, device),
             features,
             classes,
             width,
@@ -232,12 +173,12 @@ impl Agreement {
 
     /// Returns its parts in order.
     pub(crate) fn parts(&self) -> [&Part; 3] {
-        [&self.own, &self.proxies, &self.classifiers]
+        [&self.own, &self.proxies, &self.classifiers.part]
     }
 
     /// Returns its parts in order, for changing them.
     pub(crate) fn parts_mut(&mut self) -> [&mut Part; 3] {
-        [&mut self.own, &mut self.proxies, &mut self.classifiers]
+        [&mut self.own, &mut self.proxies, &mut self.classifiers.part]
     }
 
     /// Says that peers' statistics make no classifier and why, once some have come.
@@ -280,26 +221,6 @@ impl Agreement {
         statistics
     }
 
-    /// Writes the classifier of a source.
-    fn write(&mut self, source: Source, slots: &Slots, device: &Device) {
-        let mut arrays =
-            [WEIGHTS_ARRAY, OFFSETS_ARRAY, SHARES_ARRAY].map(|array| self.array(array));
-        let rows = source.rows(self.classes);
-        let written = [&slots.rows.weights, &slots.rows.offsets, &slots.log_shares];
-        for (array, written) in arrays.iter_mut().zip(written) {
-            let one = array.len() / (ROWS * self.classes);
-            array[rows.start * one..rows.end * one].copy_from_slice(written);
-        }
-        let [weights, offsets, shares] = arrays;
-        self.put([weights, offsets, shares, self.array(PRIOR_ARRAY)], device);
-    }
-
-    /// Puts the arrays of the classifiers on the device.
-    fn put(&mut self, arrays: [Vec<f64>; 4], device: &Device) {
-        let tensors = arrays.map(|values| upload(&values, device));
-        self.classifiers.weights = Weights::new(tensors.to_vec());
-    }
-
     /// Returns a classifier; nothing where there is none yet.
     fn classifier(&self, source: Source) -> Option<Slots> {
         let is_there = match source {
@@ -307,24 +228,7 @@ impl Agreement {
             Source::Own => self.remembered.gathered.is_some(),
             Source::Slots => fitting::slots_pay(self.remembered.slots),
         };
-        let rows = source.rows(self.classes);
-        let of = |array: usize| {
-            let all = self.array(array);
-            let one = all.len() / (ROWS * self.classes);
-            all[rows.start * one..rows.end * one].to_vec()
-        };
-        let slots = || Slots {
-            rows: Discriminant::new(of(WEIGHTS_ARRAY), of(OFFSETS_ARRAY)),
-            log_shares: of(SHARES_ARRAY),
-            per_class: source.per_class(),
-        };
-        // Features that are all alike have no classifier: then its weights are all zero.
-        let slots = is_there.then(slots);
-        slots.filter(|slots| slots.rows.weights.iter().any(|weight| *weight != 0.0))
-    }
-
-    fn array(&self, array: usize) -> Vec<f64> {
-        doubles(&self.classifiers.weights.tensor(array))
+        self.classifiers.of(source).filter(|_| is_there)
     }
 
     fn features_of(&self, inputs: Tensor<2>) -> Tensor<2> {
@@ -336,129 +240,34 @@ impl Agreement {
 
     /// Puts the chosen classifier on the device.
     fn serve(&mut self, device: &Device) {
-        self.served = None;
-        let Some(choice) = self.remembered.choice else {
-            return;
-        };
-        let Some(slots) = self.classifier(choice.source) else {
-            return;
-        };
-        let temperature = choice.temperature;
-        let mut scaled: Vec<f64> = slots.rows.weights.iter().map(|a| a / temperature).collect();
-        let offset = |(b, share): (&f64, &f64)| (b / temperature).max(LEAST_OFFSET) + share;
-        let offsets = slots.rows.offsets.iter().zip(&slots.log_shares);
-        let mut offsets: Vec<f64> = offsets.map(offset).collect();
-        let [counts, sums] = [0, 1].map(|at| doubles(&self.own.weights.tensor(at)));
-        let mean = mean_features(&counts, &sums);
-        centre(&mut scaled, &mut offsets, Some(&mean));
-        let prior = self.array(PRIOR_ARRAY);
-        let prior: Vec<f64> = prior.iter().map(|pi| (pi + PRIOR_FLOOR).ln()).collect();
-        let weights = upload(&scaled, device).reshape([offsets.len(), self.width]);
-        self.served = Some(Served {
-            mean: upload(&mean, device).unsqueeze(),
-            weights: weights.transpose(),
-            offsets: upload(&offsets, device),
-            prior: upload(&prior, device),
-            weight: choice.weight,
+        let served = self.remembered.choice.and_then(|choice| {
+            let slots = self.classifier(choice.source)?;
+            let [counts, sums] = [0, 1].map(|at| doubles(&self.own.weights.tensor(at)));
+            let mean = mean_features(&counts, &sums);
+            let prior = self.classifiers.prior();
+            Some(Served::new(choice, slots, &mean, &prior, device))
         });
+        self.served = served;
     }
 
     /// Runs the product of statistics and own model; the own model alone while there are no statistics.
     pub(crate) fn forward(&self, predictor: &Predictor<'_>, inputs: Tensor<2>) -> Output {
         let own = predictor.forward(inputs.clone());
-        let Some(served) = &self.served else {
-            return own;
-        };
-        let (scores, slots) = served.scores(self.features_of(inputs), self.classes);
-        let logarithm = |logits| softmax(logits, 1).add_scalar(SMALLEST).log();
-        let statistics = logarithm(scores).mul_scalar(served.weight);
-        let alone = logarithm(own.logits).mul_scalar(1.0 - served.weight);
-        let logits = statistics + alone;
-        match slots {
-            None => Output { logits, ..own },
-            Some(chosen) => Output {
-                logits,
-                chosen: Some(chosen),
-                n_experts: SLOTS,
-            },
+        match &self.served {
+            Some(served) => served.times(own, self.features_of(inputs)),
+            None => own,
         }
     }
-}
 
-impl Agreement {
     /// Writes into a graph the logits that [`Self::forward`] computes.
     pub(crate) fn emit(&self, own: &Predictor<'_>, graph: &mut Graph, inputs: Value) -> Value {
         let logits = own.emit(graph, inputs);
         let features = self.features.emit(own.algorithm, graph, inputs);
-        let (Some(served), Some(features)) = (&self.served, features) else {
-            return logits;
-        };
-        let weighed = |graph: &mut Graph, logits: Value, weight: f64| {
-            let probabilities = graph.softmax(logits);
-            let safe = graph.add_number(probabilities, SMALLEST);
-            let logarithms = graph.log(safe);
-            graph.mul_number(logarithms, weight)
-        };
-        let scores = served.emit(graph, features, self.classes);
-        let statistics = weighed(graph, scores, served.weight);
-        let alone = weighed(graph, logits, 1.0 - served.weight);
-        graph.add(statistics, alone)
-    }
-}
-
-impl Served {
-    /// Writes into a graph the scores that [`Self::scores`] computes.
-    fn emit(&self, graph: &mut Graph, features: Value, classes: usize) -> Value {
-        let [width, n_rows] = self.weights.dims();
-        let matrix = without_common(weights::values(&self.weights), n_rows);
-        let matrix = graph.floats("agreement.weights", matrix, &[width, n_rows]);
-        let offsets = without_common(weights::values(&self.offsets), n_rows);
-        let offsets = graph.floats("agreement.offsets", offsets, &[n_rows]);
-        let prior = graph.floats("agreement.prior", weights::values(&self.prior), &[classes]);
-        let mean = graph.floats("agreement.mean", weights::values(&self.mean), &[width]);
-        let centred = graph.sub(features, mean);
-        let rows = graph.affine(centred, matrix, Some(offsets));
-        let rows = graph.reshape(rows, &[classes, n_rows / classes]);
-        let best = graph.reduce(Reduction::Largest, rows, 2);
-        let less = graph.sub(rows, best);
-        let powers = graph.exp(less);
-        let sum = graph.reduce(Reduction::Sum, powers, 2);
-        let logarithm = graph.log(sum);
-        let scores = graph.add(logarithm, best);
-        let scores = graph.flat(scores);
-        graph.add(scores, prior)
-    }
-
-    /// Returns the scores of the classes, `[batch, classes]`, and the slot that fits each sample best, where there are slots.
-    fn scores(&self, features: Tensor<2>, classes: usize) -> (Tensor<2>, Option<Vec<usize>>) {
-        let centred = features - self.mean.clone();
-        let rows = affine(centred, self.weights.clone(), Some(self.offsets.clone()));
-        let [batch, n_rows] = rows.dims();
-        let rows = rows.reshape([batch, classes, n_rows / classes]);
-        let best = rows.clone().max_dim(2);
-        let sum = (rows.clone() - best.clone()).exp().sum_dim(2);
-        let prior = self.prior.clone().reshape([1, classes, 1]);
-        let slots = (n_rows > classes).then(|| {
-            let scores = (rows + prior.clone()).reshape([batch, n_rows]);
-            let best = argmax(&weights::values(&scores), n_rows);
-            best.into_iter().map(|row| row % SLOTS).collect()
-        });
-        let scores = (sum.log() + best + prior).reshape([batch, classes]);
-        (scores, slots)
-    }
-}
-
-/// Takes from each run of numbers, one for every row of a classifier, what all have in common. It changes no probability,
-/// and what is left is smaller, so a runtime of 32 bits rounds less.
-fn without_common(mut values: Vec<f32>, n_rows: usize) -> Vec<f32> {
-    for run in values.chunks_mut(n_rows) {
-        let sum: f64 = run.iter().map(|value| f64::from(*value)).sum();
-        let mean = sum / n_rows as f64;
-        for value in run {
-            *value = (f64::from(*value) - mean) as f32;
+        match (&self.served, features) {
+            (Some(served), Some(features)) => served.emit(graph, logits, features),
+            _ => logits,
         }
     }
-    values
 }
 
 /// Returns the numbers of an array with 64 bits.

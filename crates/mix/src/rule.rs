@@ -6,7 +6,8 @@
 //!
 //! Members are combined in the order given, in `f64`, and with no draw but those that the parts seed: all nodes that have
 //! the same list get the same bits, which an audit needs. Equal members come back unchanged under each rule that learns
-//! nothing. The robust rules ignore weights or bound them, since a liar would lie about its weight too. Callers screen members first.
+//! nothing. The robust rules ignore weights or bound them, since a liar would lie about its weight too. Callers screen
+//! members first.
 
 mod clipped;
 mod coordinates;

@@ -182,11 +182,15 @@ impl Shared {
     /// A closing's mean was refused: it is not looked at again until the head moves, unless most go on from it. Otherwise
     /// the same one would be chosen in every round.
     pub(super) fn refuse(&mut self, closed: &Closed) {
+        let id = closed.global.id(closed.round);
+        if self.refused.contains(&id) {
+            return;
+        }
         // A view keeps each author's newest closing only, so what makes room is not offered any more.
         if self.refused.len() >= MOST_REFUSED {
             self.refused.pop_front();
         }
-        self.refused.push_back(closed.global.id(closed.round));
+        self.refused.push_back(id);
     }
 
     /// Draws who trains in a round.

@@ -13,7 +13,7 @@ use fednode_mix::statistics::tempered;
 use serde::{Deserialize, Serialize};
 
 use super::fitting::standard_errors;
-use super::{Agreement, PRIOR_ARRAY, SMALLEST, Solving, Source};
+use super::{Agreement, SMALLEST, Solving, Source};
 use crate::class_statistics::{TEMPERATURES, WEIGHTS, for_each_batch};
 use crate::pool::Predictor;
 use crate::weights;
@@ -99,7 +99,7 @@ impl Agreement {
 
     /// Returns the usual temperature and weight, then all others, each with its log losses.
     fn candidates(&self, source: Source, classifier: &Slots, judged: &[Judged]) -> Vec<Candidate> {
-        let prior = self.array(PRIOR_ARRAY);
+        let prior = self.classifiers.prior();
         let others = TEMPERATURES.iter().flat_map(|temperature| {
             WEIGHTS.map(|weight| Choice {
                 source,

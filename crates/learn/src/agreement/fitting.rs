@@ -19,7 +19,7 @@ use fednode_mix::sites::{self, Site};
 use fednode_mix::slots::{DIRECTIONS, Directions, GROUPS, Grouped, Slots, classes_of};
 use fednode_mix::statistics::{EPSILON, StatisticsError, tempered};
 
-use super::{Agreement, PRIOR_ARRAY, SMALLEST, Solving, Source};
+use super::{Agreement, SMALLEST, Solving, Source};
 use crate::class_statistics::TEMPERATURES;
 
 /// Standard errors by which slots must be better.
@@ -100,7 +100,8 @@ impl Agreement {
         });
         let classes = classes_of(&nodes)?;
         let solved = self.solving.solve(&classes)?;
-        self.write(Source::Peers, &solved.into(), device);
+        self.classifiers
+            .write(Source::Peers, &solved.into(), device);
         (self.remembered.solved, self.remembered.slots) = (Some(key), None);
         if self.solving == Solving::Features {
             return Ok(());
@@ -132,7 +133,8 @@ impl Agreement {
             })
             .collect();
         let solved = sites::solve(&sites)?;
-        self.write(Source::Peers, &solved.into(), device);
+        self.classifiers
+            .write(Source::Peers, &solved.into(), device);
         (self.remembered.solved, self.remembered.slots) = (Some(key), None);
         Ok(())
     }
@@ -152,7 +154,7 @@ impl Agreement {
         let better = self.compare(&with, &without, own_samples, device);
         if slots_pay(better) {
             let slots = Slots::fit(nodes, &directions)?;
-            self.write(Source::Slots, &slots, device);
+            self.classifiers.write(Source::Slots, &slots, device);
         }
         Ok(better)
     }
@@ -166,7 +168,7 @@ impl Agreement {
         own_samples: [&Samples; 2],
         device: &Device,
     ) -> Option<f64> {
-        let prior = self.array(PRIOR_ARRAY);
+        let prior = self.classifiers.prior();
         let mut losses = [first, second].map(|_| TEMPERATURES.map(|_| Vec::new()));
         for samples in own_samples {
             self.visit(samples, device, |_, class, features| {

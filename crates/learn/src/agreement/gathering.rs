@@ -10,7 +10,7 @@ use fednode_mix::matching::ClassMeans;
 use fednode_mix::sites::{self, Site};
 use fednode_mix::slots::{Directions, GROUPING_DIRECTIONS, GROUPS, group};
 
-use super::{Agreement, PRIOR_ARRAY, Solving, Source};
+use super::{Agreement, Solving, Source};
 use crate::class_statistics::{for_each_batch, upload};
 use crate::weights::{self, Weights};
 
@@ -42,9 +42,7 @@ impl Agreement {
         let arrays = [&grouped.counts, &grouped.sums, &grouped.scatter];
         self.own.weights = Weights::new(arrays.map(|values| tensor(values)).to_vec());
         self.remembered.gathered = Some(round);
-        let mut arrays = [0, 1, 2, 3].map(|array| self.array(array));
-        arrays[PRIOR_ARRAY] = prior;
-        self.put(arrays, device);
+        self.classifiers.write_prior(prior, device);
         let solved = match self.solving {
             Solving::Classes | Solving::Features => self.solving.solve(&classes),
             Solving::Sites => sites::solve(&[Site {
@@ -53,7 +51,7 @@ impl Agreement {
             }]),
         };
         if let Ok(solved) = solved {
-            self.write(Source::Own, &solved.into(), device);
+            self.classifiers.write(Source::Own, &solved.into(), device);
         }
     }
 

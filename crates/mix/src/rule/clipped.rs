@@ -11,8 +11,8 @@
 //!
 //! The medians of `d` and `w` are the lower ones.
 //!
-//! The paper takes the last mean for `c` and asks for the radius. Here nobody has to know how long an honest step is: the
-//! members' own spread says it. Honest members are seldom twice as far as usual, so their mean stays the weighted one.
+//! The paper takes the last mean for `c` and asks for the radius. Here nobody has to know how long an honest step is, since
+//! the members' own spread says it. Honest members are seldom twice as far as usual, so their parts stay as they are.
 //! Krum and the median drop what differs; under this rule a member with rare data still has its say.
 //!
 //! A member that is not finite is left out.
@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use fednode_core::ParamSet;
 
+use super::mean::check_weight;
 use super::median::{self, lower_median};
 use super::{Accumulator, AverageError, Kind, Param, Params, Part, RuleRow, Takes, together};
 use crate::screen::{distance, norm};
@@ -50,9 +51,10 @@ fn clipped(
     parts: &mut dyn Iterator<Item = Part>,
 ) -> Result<ParamSet, AverageError> {
     let mut parts = together(parts)?;
-    if let Some(part) = parts.iter().find(|part| !is_weight(part.weight)) {
-        return Err(AverageError::Weight(part.weight));
-    }
+    // Before they are compared: the smaller of a number and a not-a-number is the number.
+    parts
+        .iter()
+        .try_for_each(|part| check_weight(part.weight))?;
     parts.retain(|part| part.weight > 0.0 && norm(&part.params).is_finite());
     let first = parts.first().ok_or(AverageError::NoMembers)?;
     let mut sum = Accumulator::new(first.params.layout());
@@ -73,10 +75,6 @@ fn clipped(
         sum.add(part.weight.min(most), &near)?;
     }
     sum.finish()
-}
-
-fn is_weight(weight: f64) -> bool {
-    weight.is_finite() && weight >= 0.0
 }
 
 /// Returns the point on the way from the centre to a part of the same layout: all the way is a share of 1.

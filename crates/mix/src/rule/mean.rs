@@ -28,6 +28,15 @@ pub(super) fn mean(parts: &mut dyn Iterator<Item = Part>) -> Result<ParamSet, Av
     sum.finish()
 }
 
+/// Refuses a weight that is negative or not finite.
+pub(super) fn check_weight(weight: f64) -> Result<(), AverageError> {
+    if weight.is_finite() && weight >= 0.0 {
+        Ok(())
+    } else {
+        Err(AverageError::Weight(weight))
+    }
+}
+
 /// A weighted mean that takes its members one by one, so that they need not be in memory together.
 #[derive(Debug, Clone)]
 pub struct Accumulator {
@@ -56,9 +65,7 @@ impl Accumulator {
     /// # Errors
     /// Refuses another layout and a weight that is negative or not finite; the mean is then as before.
     pub fn add(&mut self, weight: f64, params: &ParamSet) -> Result<(), AverageError> {
-        if !(weight.is_finite() && weight >= 0.0) {
-            return Err(AverageError::Weight(weight));
-        }
+        check_weight(weight)?;
         params.check_layout(&self.layout)?;
         if weight == 0.0 {
             return Ok(());
