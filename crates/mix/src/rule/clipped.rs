@@ -1,7 +1,7 @@
 //! The clipped mean: everybody counts, and nobody counts for more than the usual member. A part that lies far from the
 //! others is drawn towards them, and a large weight counts as the median weight. It survives liars that are fewer than
-//! half (centred clipping: Karimireddy, He and Jaggi, "Learning from History for Byzantine Robust Optimization",
-//! ICML 2021, Eq. 6).
+//! half (one step of centred clipping: Karimireddy, He and Jaggi, "Learning from History for Byzantine Robust
+//! Optimization", ICML 2021).
 //!
 //! ```text
 //! c    = the coordinate-wise median of all x_m         d_m = |x_m - c|
