@@ -1,4 +1,4 @@
-//! What the exchange maths costs: similarity rows and plan of one node, and a weighted mean beside the memory's own pace.
+//! What the exchange maths costs: similarity rows and plan of one node, and the plain and the clipped mean beside the memory's own pace.
 //!
 //! ```text
 //! cargo bench -p fednode-mix --bench exchange
@@ -102,6 +102,12 @@ fn mean(criterion: &mut Criterion) {
     group.bench_function("weighted", |bencher| {
         bencher.iter(|| {
             fednode_mix::average(&Rule::default(), black_box(&members))
+                .expect("members of one layout")
+        });
+    });
+    group.bench_function("clipped", |bencher| {
+        bencher.iter(|| {
+            fednode_mix::average(&Rule::named("clipped"), black_box(&members))
                 .expect("members of one layout")
         });
     });

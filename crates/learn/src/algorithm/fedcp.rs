@@ -20,7 +20,7 @@ use burn::tensor::activation::sigmoid;
 use burn::tensor::{Tensor, TensorData};
 use fednode_onnx::{Graph, Value};
 
-use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
+use super::hyper::{AGGREGATION, Hyper, Kind, PLAIN_MEAN, Profile};
 use super::module::emit_alone;
 use super::part::{Part, Role, plain};
 use super::{
@@ -55,7 +55,7 @@ pub(super) const ROW: Row = Row {
     profiles: &[
         Profile {
             name: "paper",
-            sets: &[],
+            sets: &[PLAIN_MEAN],
         },
         Profile {
             name: "pm-moe",

@@ -16,9 +16,12 @@ const PROFILE: &str = "profile";
 pub(super) const AGGREGATION: Hyper = Hyper {
     name: "aggregation",
     kind: Kind::AggregationRule,
-    default: "mean",
+    default: "clipped",
     doc: "how the shared parts of the nodes become one; all but the mean resist liars",
 };
+
+/// The rule of the papers, which a profile that is named after one sets.
+pub(super) const PLAIN_MEAN: (&str, &str) = (AGGREGATION.name, "mean");
 
 /// Makes the hyper-parameter of an algorithm that every node tunes for itself after the last round.
 pub(super) const fn fine_tuning_epochs(default: &'static str) -> Hyper {
@@ -161,8 +164,9 @@ impl Row {
                 .iter()
                 .map(|(name, text)| (*name, parse(text))),
         );
-        let rule = given.get(AGGREGATION.name).map(text);
-        let declared = self.declared(rule.as_deref().unwrap_or(AGGREGATION.default));
+        let rule = given.get(AGGREGATION.name);
+        let rule = rule.or(values.get(AGGREGATION.name)).map(text);
+        let declared = self.declared(rule.as_deref().unwrap_or_default());
         for (name, value) in given.iter().filter(|(name, _)| *name != PROFILE) {
             let Some(hyper) = declared.iter().find(|hyper| hyper.name == name) else {
                 return Err(self.unknown(name, &declared));
@@ -378,13 +382,35 @@ mod tests {
         let refused = |given: &[(&str, &str)]| values("fedavg", given).unwrap_err().0;
         assert_eq!(
             refused(&[("faulty", "2")]),
-            "unknown hyper-parameter of `fedavg` `faulty`: expected one of `aggregation`"
+            "unknown hyper-parameter of `fedavg` `faulty`: expected one of `aggregation`, `reach`"
         );
         assert_eq!(
             refused(&[("aggregation", "krum"), ("faulty", "-1")]),
             "`hyper.faulty` is `-1`, but must be 0 to 1000"
         );
         assert!(values("fedgh", &[("aggregation", "krum")]).is_err());
+    }
+
+    #[test]
+    fn parts_are_clipped_unless_a_profile_of_a_paper_or_the_user_says_otherwise() {
+        let rule = |name, given: &[(&str, &str)]| values(name, given).unwrap().rule();
+        let reach = HyperValue::Integer(1);
+        assert_eq!(rule("fedavg", &[]), Rule::named("clipped"));
+        assert_eq!(
+            rule("fedavg", &[("reach", "1")]),
+            Rule::named("clipped").with("reach", reach)
+        );
+        let paper = ("profile", "paper");
+        assert_eq!(rule("fedmoe-da", &[paper]), Rule::named("mean"));
+        assert!(values("fedmoe-da", &[paper, ("reach", "1")]).is_err());
+        assert_eq!(
+            rule("fedmoe-da", &[paper, ("aggregation", "clipped")]),
+            Rule::named("clipped")
+        );
+        assert_eq!(
+            rule("fedmoe-da", &[("profile", "robust")]),
+            Rule::named("clipped")
+        );
     }
 
     #[test]

@@ -28,7 +28,7 @@ use fednode_core::{Averaging, Exchange, ParamSet, Weighting};
 use fednode_onnx::{Graph, Value};
 use serde::{Deserialize, Serialize};
 
-use super::hyper::{AGGREGATION, Hyper, Kind, Profile};
+use super::hyper::{AGGREGATION, Hyper, Kind, PLAIN_MEAN, Profile};
 use super::part::{Part, Role, plain};
 use super::sigmoid_gate::{emit_mixed, gate, mixed};
 use super::whole::output;
@@ -65,7 +65,7 @@ pub(super) const FB: Row = Row {
     profiles: &[
         Profile {
             name: "paper-code",
-            sets: &[],
+            sets: &[PLAIN_MEAN],
         },
         Profile {
             name: "sound",
@@ -139,7 +139,7 @@ const MIXTURE_HYPER: &[Hyper] = &[
 const MIXTURE_PROFILES: &[Profile] = &[
     Profile {
         name: "paper-code",
-        sets: &[],
+        sets: &[PLAIN_MEAN],
     },
     Profile {
         name: "sound",

@@ -11,7 +11,7 @@ use fednode_core::{
 
 use super::FedMoeDa;
 use crate::agreement::{self, MATCHING as AGREEMENT};
-use crate::algorithm::hyper::{AGGREGATION, Hyper, Kind, Profile, Values};
+use crate::algorithm::hyper::{AGGREGATION, Hyper, Kind, PLAIN_MEAN, Profile, Values};
 use crate::algorithm::{self, Algorithm, Optimizers, Row, Setup};
 
 /// The embedding is trained, and averaged every round.
@@ -36,7 +36,7 @@ pub(in crate::algorithm) const ROW: Row = Row {
     profiles: &[
         Profile {
             name: "paper",
-            sets: &[],
+            sets: &[PLAIN_MEAN],
         },
         Profile {
             name: "robust",
