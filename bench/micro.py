@@ -24,6 +24,8 @@ def exchange(page, command):
     page.row(f"whole plan of one node, {size}", 1e3 * seconds("plan/whole plan"), "ms", None, command)
     rival = Rival("reading the same bytes", rate("mean/memory"))
     page.row("weighted mean of 20 × 1 M floats", rate("mean/weighted"), "GB/s", None, command, rival)
+    plain = Rival("the weighted mean", rate("mean/weighted"))
+    page.row("clipped mean of 20 × 1 M floats", rate("mean/clipped"), "GB/s", None, command, plain)
 
 
 def codec(page, command):
