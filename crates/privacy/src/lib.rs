@@ -1,0 +1,7 @@
+//! Differential privacy.
+#![cfg_attr(test, allow(clippy::unwrap_used))]
+
+pub mod gaussian;
+mod normal;
+pub mod rdp;
+pub mod units;
