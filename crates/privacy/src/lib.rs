@@ -3,5 +3,6 @@
 
 pub mod gaussian;
 mod normal;
+pub mod pld;
 pub mod rdp;
 pub mod units;
