@@ -1,6 +1,7 @@
 //! Differential privacy.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod discrete;
 pub mod gaussian;
 mod normal;
 pub mod pld;

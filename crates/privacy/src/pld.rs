@@ -38,9 +38,6 @@ const FINE: f64 = 2e-4;
 /// Grid points below ε at last, so that chords follow the curve of few steps, too; a coarse grid has a quarter.
 const POINTS: f64 = 200.0;
 
-// The tilt of the best Rényi order makes the least of rounding. Half of it makes the least of losses above the window, which
-// appear again within it: for few steps and little noise these matter more.
-
 /// The grid for δ at ε = 0 is that for this ε.
 const LEAST_EPSILON: f64 = 1e-3;
 
@@ -62,6 +59,8 @@ pub fn epsilon(runs: &[Sampled], delta: Delta) -> f64 {
             return best;
         }
         let last = best;
+        // The tilt of the best Rényi order makes the least of rounding. Half of it makes the least of losses above the
+        // window, which appear again within it: for few steps and little noise these matter more.
         let strongest = at(&curve, last).order - 1.0;
         for candidate in [strongest, strongest / 2.0] {
             let found = answer(candidate, last, COARSE);
