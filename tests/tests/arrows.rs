@@ -68,6 +68,7 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-data", &["config", "core"]),
         ("fednode-kernels", &[]),
         ("fednode-measure", &[]),
+        ("fednode-privacy", &[]),
         ("fednode-backbone", &[]),
         ("fednode-onnx", &[]),
         ("fednode-serve", &[]),
@@ -160,6 +161,7 @@ fn the_pure_crates_have_no_machinery() {
         "fednode-core",
         "fednode-mix",
         "fednode-measure",
+        "fednode-privacy",
         "fednode-engine",
         "fednode-sim",
     ] {

@@ -45,9 +45,9 @@ const LEAST_EPSILON: f64 = 1e-3;
 pub fn epsilon(runs: &[Sampled], delta: Delta) -> f64 {
     let curve = curve(runs);
     let bound = curve.epsilon(delta);
-    let answer = |tilt: f64, about: f64, tolerance: f64| {
+    let answer = |tilt: f64, width: f64| {
         let plan = Plan {
-            width: width(runs, tilt, about, tolerance),
+            width,
             tilt,
             delta: delta.get(),
         };
@@ -63,7 +63,7 @@ pub fn epsilon(runs: &[Sampled], delta: Delta) -> f64 {
         // window, which appear again within it: for few steps and little noise these matter more.
         let strongest = at(&curve, last).order - 1.0;
         for candidate in [strongest, strongest / 2.0] {
-            let found = answer(candidate, last, COARSE);
+            let found = answer(candidate, width(runs, strongest + 1.0, last, COARSE));
             if found < best {
                 (best, tilt) = (found, candidate);
             }
@@ -72,15 +72,17 @@ pub fn epsilon(runs: &[Sampled], delta: Delta) -> f64 {
             break;
         }
     }
-    best.min(answer(tilt, best, FINE))
+    let order = at(&curve, best).order;
+    best.min(answer(tilt, width(runs, order, best, FINE)))
 }
 
 /// Returns the least δ of these training runs at ε, never below the truth and at most 1.
 pub fn delta(runs: &[Sampled], epsilon: Epsilon) -> f64 {
     let bound = at(&curve(runs), epsilon.get());
+    let width = width(runs, bound.order, epsilon.get().max(LEAST_EPSILON), FINE);
     let answer = |tilt: f64| {
         let plan = Plan {
-            width: width(runs, tilt, epsilon.get().max(LEAST_EPSILON), FINE),
+            width,
             tilt,
             delta: bound.value.max(f64::MIN_POSITIVE),
         };
@@ -112,10 +114,10 @@ fn of_both(runs: &[Sampled], plan: &Plan, answer: impl Fn(&Composed) -> f64) -> 
     of(Direction::Remove).max(of(Direction::Add))
 }
 
-/// Returns a width of the grid that adds about the tolerated share to ε: each step adds about tilt h²/12.
-fn width(runs: &[Sampled], tilt: f64, epsilon: f64, tolerance: f64) -> f64 {
+/// Returns a width of the grid that adds about the tolerated share to ε: each step adds about order h²/12.
+fn width(runs: &[Sampled], order: f64, epsilon: f64, tolerance: f64) -> f64 {
     let steps: f64 = runs.iter().map(|run| f64::from(run.steps)).sum();
-    let fine = (12.0 * tolerance * epsilon / (steps.max(1.0) * (tilt + 1.0))).sqrt();
+    let fine = (12.0 * tolerance * epsilon / (steps.max(1.0) * order)).sqrt();
     fine.min(epsilon / POINTS * (tolerance / FINE).sqrt())
 }
 

@@ -255,14 +255,13 @@ fn tilted(grid: &Grid, width: f64, tilt: f64) -> (Vec<f64>, f64) {
     (shares, highest + sum.ln())
 }
 
-/// Returns the least of f(x), f(2x), f(4x), … before they rise.
+/// Returns the least of f(x), f(2x), f(4x), … before they rise, or are no number.
 fn falling(start: f64, f: impl Fn(f64) -> f64) -> f64 {
     let (mut at, mut least) = (start, f(start));
     for _ in 0..MOST_DOUBLINGS {
         at *= 2.0;
         let next = f(at);
-        // Also ends where the next is no number.
-        if !(next < least * FALLS) {
+        if next.is_nan() || next >= least * FALLS {
             break;
         }
         least = next;

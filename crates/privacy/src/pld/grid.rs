@@ -87,6 +87,9 @@ impl Step {
             Direction::Remove => epsilon,
             Direction::Add => -epsilon,
         };
+        if self.rate == 1.0 {
+            return Some(signed);
+        }
         if signed > 30.0 {
             // Neither e^ε nor the difference from 1 fits well into a float.
             return Some(signed - self.rate.ln() + (-(1.0 - self.rate) * (-signed).exp()).ln_1p());
@@ -98,12 +101,16 @@ impl Step {
     /// Returns the loss at an outcome.
     fn loss(&self, outcome: f64) -> f64 {
         let exponent = (outcome - 0.5) / (self.sigma * self.sigma);
-        // ln(1 - q + q e^x) = x + ln(q + (1 - q) e^-x), whichever does not overflow.
+        // ln(1 - q + q e^x), written so that nothing overflows, and that nothing vanishes for q near 0 or 1.
         let rest = 1.0 - self.rate;
-        let removed = if exponent > 0.0 {
+        let removed = if rest == 0.0 {
+            exponent
+        } else if exponent > 0.0 {
             exponent + (self.rate + rest * (-exponent).exp()).ln()
-        } else {
+        } else if rest > 0.5 {
             (self.rate * exponent.exp_m1()).ln_1p()
+        } else {
+            (rest + self.rate * exponent.exp()).ln()
         };
         match self.direction {
             Direction::Remove => removed,
