@@ -22,7 +22,7 @@
 mod compose;
 mod grid;
 
-use crate::rdp::{Bound, Curve, Orders, Sampled};
+use crate::rdp::{Curve, Orders, Sampled};
 use crate::units::{Delta, Epsilon};
 
 use compose::{Composed, Plan};
@@ -32,6 +32,8 @@ use grid::Direction;
 const ROUNDS: u32 = 16;
 /// An answer this near to the last one needs no other tilt.
 const SETTLED: f64 = 0.999;
+/// The largest order of a curve.
+const LARGEST_ORDER: f64 = 1024.0;
 /// What a grid may add to ε, as a share of ε: while a tilt is sought, and at last.
 const COARSE: f64 = 4e-3;
 const FINE: f64 = 2e-4;
@@ -41,7 +43,10 @@ const POINTS: f64 = 200.0;
 /// The grid for δ at ε = 0 is that for this ε.
 const LEAST_EPSILON: f64 = 1e-3;
 
-/// Returns the least ε of these training runs at δ, within about 0.1 % and never below the truth; infinite if there is none.
+/// Returns the least ε of these training runs at δ, never below the truth; infinite if there is none.
+///
+/// For rates from 0.001, up to a hundred thousand steps, δ from 1e-9 to 0.01 and ε from 0.01 to 50 it is within about 0.1 %
+/// of the truth. Beyond that it may say more, but never more than Rényi curves do.
 pub fn epsilon(runs: &[Sampled], delta: Delta) -> f64 {
     let curve = curve(runs);
     let bound = curve.epsilon(delta);
@@ -61,7 +66,7 @@ pub fn epsilon(runs: &[Sampled], delta: Delta) -> f64 {
         let last = best;
         // The tilt of the best Rényi order makes the least of rounding. Half of it makes the least of losses above the
         // window, which appear again within it: for few steps and little noise these matter more.
-        let strongest = at(&curve, last).order - 1.0;
+        let strongest = tilt_at(&curve, last, delta.get());
         for candidate in [strongest, strongest / 2.0] {
             let found = answer(candidate, width(runs, strongest + 1.0, last, COARSE));
             if found < best {
@@ -72,23 +77,30 @@ pub fn epsilon(runs: &[Sampled], delta: Delta) -> f64 {
             break;
         }
     }
-    let order = at(&curve, best).order;
-    best.min(answer(tilt, width(runs, order, best, FINE)))
+    let strongest = tilt_at(&curve, best, delta.get());
+    best.min(answer(tilt, width(runs, strongest + 1.0, best, FINE)))
 }
 
 /// Returns the least δ of these training runs at ε, never below the truth and at most 1.
 pub fn delta(runs: &[Sampled], epsilon: Epsilon) -> f64 {
-    let bound = at(&curve(runs), epsilon.get());
-    let width = width(runs, bound.order, epsilon.get().max(LEAST_EPSILON), FINE);
+    let curve = curve(runs);
+    let bound = curve.delta(epsilon);
+    let about = bound.value.max(f64::MIN_POSITIVE);
+    let strongest = tilt_at(&curve, epsilon.get(), about);
+    let width = width(
+        runs,
+        strongest + 1.0,
+        epsilon.get().max(LEAST_EPSILON),
+        FINE,
+    );
     let answer = |tilt: f64| {
         let plan = Plan {
             width,
             tilt,
-            delta: bound.value.max(f64::MIN_POSITIVE),
+            delta: about,
         };
         of_both(runs, &plan, |composed| composed.delta(epsilon.get()))
     };
-    let strongest = bound.order - 1.0;
     let tilts = [strongest, strongest / 2.0];
     tilts.map(answer).into_iter().fold(bound.value, f64::min)
 }
@@ -98,14 +110,18 @@ fn curve(runs: &[Sampled]) -> Curve {
         .fold(Curve::zero(Orders::Google), Curve::with_sampled)
 }
 
-fn at(curve: &Curve, epsilon: f64) -> Bound {
-    Epsilon::new(epsilon).map_or(
-        Bound {
-            value: 1.0,
-            order: 2.0,
-        },
-        |epsilon| curve.delta(epsilon),
-    )
+/// Returns the tilt that puts the bulk of the losses at ε: one less than the best order.
+///
+/// For small ε that order is beyond the largest of the curve. The losses are then nearly normal, with their best order where
+/// that of a Gaussian release is.
+fn tilt_at(curve: &Curve, epsilon: f64, delta: f64) -> f64 {
+    let order = curve.order_at(epsilon);
+    let of_gaussian = -2.0 * delta.ln() / epsilon;
+    if order < LARGEST_ORDER || !of_gaussian.is_finite() {
+        order - 1.0
+    } else {
+        of_gaussian.max(order)
+    }
 }
 
 /// Returns the larger answer of the two directions.

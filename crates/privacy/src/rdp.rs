@@ -141,6 +141,12 @@ impl Curve {
         }
     }
 
+    /// Returns the order at which P(loss > ε) ≤ exp((α - 1) (ρ(α) - ε)) says most.
+    pub(crate) fn order_at(&self, epsilon: f64) -> f64 {
+        self.best(|order, value| (order - 1.0) * (value - epsilon))
+            .order
+    }
+
     fn best(&self, bound: impl Fn(f64, f64) -> f64) -> Bound {
         let mut best = Bound {
             value: f64::INFINITY,
