@@ -6,10 +6,10 @@
 //!                           └─► some unknown:    ε is infinite
 //! ```
 //!
-//! Both ways stay valid if what is released later is chosen by what earlier releases said, and a limit is checked before
-//! each release: for Gaussian noise see Smith and Thakurta (2022, "Fully adaptive composition for Gaussian differential
-//! privacy"), for Rényi curves Feldman and Zrnic (NeurIPS 2021) and Lécuyer (2021). For the tighter accountant of
-//! [`crate::pld`] nobody has shown that, so it plans a run and does not decide here.
+//! Each way stays valid if later releases are chosen by what earlier ones said, and a limit is checked before each. Smith
+//! and Thakurta (2022, arXiv 2210.17520) show it for Gaussian noise, Feldman and Zrnic (NeurIPS 2021) and Lécuyer (2021) for
+//! Rényi curves. For the tighter accountant of [`crate::pld`] nobody has shown that, so it plans a run and does not decide
+//! here.
 //!
 //! A budget speaks of one pair of neighbouring data sets. A release that was accounted for another pair says nothing about
 //! it, so it counts as one without protection. Nothing here reads a clock or a file: who releases says when.

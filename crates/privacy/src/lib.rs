@@ -48,8 +48,8 @@
 //!
 //! - **One Gaussian release, or several**: exact. Their 1/σ² add, and the formula of Balle and Wang does the rest.
 //! - **Training, in a budget**: Rényi curves. They hold even if each release is chosen by what earlier ones said.
-//! - **Training, planned**: the privacy loss distribution. Its ε is 4 to 10 % lower for long runs, and up to fifty times
-//!   lower for a few steps at a small rate.
+//! - **Training, planned**: the privacy loss distribution. Its ε is 4 to 15 % lower for most runs, and many times lower
+//!   for a few steps at a small rate.
 //!
 //! Numbers are held to those of Google's dp-accounting and of Opacus (`tests/accounting.json`). Every accountant errs to the
 //! safe side: an ε that is returned is never below the truth by more than the last digits of a float.

@@ -11,8 +11,8 @@
 //!
 //! | step | in | why it never says too little |
 //! |---|---|---|
-//! | one step becomes probabilities on a grid of width h | [`grid`](self) | it connects the dots: δ is exact at grid points, and a chord of a convex curve between |
-//! | all steps are composed by FFT | [`compose`](self) | what lies beyond the window and what rounding may hide is bounded, and added to δ |
+//! | one step becomes probabilities on a grid of width h | `grid` | it connects the dots: δ is exact at grid points, and a chord of a convex curve between |
+//! | all steps are composed by FFT | `compose` | what lies beyond the window and what rounding may hide is bounded, and added to δ |
 //! | both directions, a sample added and a sample removed | here | the larger ε counts |
 //! | the grid and the tilt follow from the Rényi bound, then from the last answer | here | every choice gives a bound; the least is taken |
 //!

@@ -16,8 +16,8 @@
 //! The summands without their exponential sum to 1, so A - 1 is summed with exp(·) - 1: every term is then positive and
 //! nothing cancels for small q. For fractional orders A is a sum of two series with erfc. Beyond the order their signs
 //! alternate and their terms fall, in the end only like a power. So half of the last term is taken, which misses the rest
-//! by at most half of the last fall; that bound, and one of rounding, are added to A. (dp-accounting sums absolute values,
-//! and leaves an order out where a thousand terms do not suffice. That makes its ε up to 5 % larger for ε above 10.)
+//! by at most half of the last fall. That bound, and one of rounding, are added to A. What dp-accounting does is simpler: it
+//! sums absolute values, and leaves an order out where a thousand terms do not suffice. Its ε is up to 5 % larger.
 //!
 //! **To (ε, δ)** (Canonne, Kamath and Steinke 2020, arXiv 2004.00010, Proposition 12), the least over all orders:
 //!

@@ -1,7 +1,7 @@
 //! One step of a sampled Gaussian mechanism as probabilities of privacy losses on a grid.
 //!
-//! With P = (1-q) N(0, σ²) + q N(1, σ²) and Q = N(0, σ²) for a sample removed, and the two exchanged for one added, δ of
-//! one step follows from δ_G, that of the plain mechanism (this is where the mixture's threshold goes):
+//! For a sample removed P = (1-q) N(0, σ²) + q N(1, σ²) and Q = N(0, σ²); for one added the two are exchanged. Write δ_G
+//! for δ of the plain mechanism. Then δ of one step is
 //!
 //! ```text
 //! removed:  δ(ε) = q δ_G(s),                  s = ln(1 + (e^ε - 1)/q)
