@@ -84,9 +84,7 @@ impl Judge<'_> {
             return Verdict::Old;
         }
         if !follows && !self.is_stronger(said) {
-            // Somebody follows it, and more may.
-            let is_contested = self.support(said) > 0;
-            return if is_contested {
+            return if self.may_gain(said) {
                 Verdict::Outvoted
             } else {
                 Verdict::Old
@@ -472,6 +470,33 @@ mod tests {
         assert_eq!(machine.verdict(4, &nine), Verdict::Unconfirmed(vec![]));
         machine.waited = machine.spec.round.grace();
         assert_eq!(machine.verdict(4, &nine), Verdict::Next);
+    }
+
+    /// An aggregator and a node may close a round at one moment. Others may see the other closing first, and go on from it.
+    #[test]
+    fn another_closing_of_the_newest_round_may_gain_votes_until_all_are_cast() {
+        let mut machine = Machine::new(Weighting::Uniform);
+        let again = closed(3, &ALL[..5], 6, 1.0);
+        machine.view = View::new(3);
+        for n in 1..=9 {
+            machine.view.connect(node(n), Role::Node);
+            machine.hear(&update(n, 3, 6, 10));
+        }
+        assert_eq!(machine.verdict(3, &again), Verdict::Outvoted, "no vote yet");
+        for n in 1..=8 {
+            machine.hear(&update(n, 4, 7, 10));
+        }
+        assert_eq!(
+            machine.verdict(3, &again),
+            Verdict::Outvoted,
+            "one vote is open"
+        );
+        machine.hear(&update(9, 4, 7, 10));
+        assert_eq!(
+            machine.verdict(3, &again),
+            Verdict::Old,
+            "all follow the head"
+        );
     }
 
     #[test]

@@ -43,6 +43,14 @@ impl Judge<'_> {
             .theirs
     }
 
+    /// Tells whether another chain may yet get more votes: somebody follows it, or it has closed the newest round and not
+    /// everybody has said what was trained from.
+    pub(crate) fn may_gain(&self, said: Announced<'_>) -> bool {
+        let votes = self.votes(&Fork::of(self.view, self.head, said.id, said.global), said);
+        let is_newest = self.head.closing.is_some() && said.round >= self.head.round;
+        votes.theirs > 0 || is_newest && votes.ours < votes.all
+    }
+
     /// Tells whether the head is to be left for a closing of another chain, or of a later round of its own.
     pub(crate) fn is_stronger(&self, said: Announced<'_>) -> bool {
         let fork = Fork::of(self.view, self.head, said.id, said.global);
