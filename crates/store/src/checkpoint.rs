@@ -269,10 +269,8 @@ impl Checkpoints {
         match self.disk.replace(&path, &encoded.parts()) {
             Ok(()) => return Ok(false),
             Err(error) if !is_full(&error) => return Err(error.into()),
-            Err(_) => warn!(
-                name,
-                "the disk is full: the checkpoint is written into reserved space"
-            ),
+            // Who saves says so, once.
+            Err(_) => debug!(name, "the disk is full: reserved space is taken"),
         }
         // Blobs may take the freed space in between. Then the checkpoint fails, and the reserve is taken again later.
         self.disk.remove(&self.reserve_path())?;
