@@ -64,7 +64,7 @@ fn only_the_drawn_arrows_exist() {
     let drawn: BTreeMap<&str, &[&str]> = [
         ("fednode-config", &[] as &[&str]),
         ("fednode-core", &["config"]),
-        ("fednode-mix", &["core"]),
+        ("fednode-mix", &["core", "privacy"]),
         ("fednode-data", &["config", "core"]),
         ("fednode-kernels", &[]),
         ("fednode-measure", &[]),

@@ -110,6 +110,11 @@ impl Shares {
         })
     }
 
+    /// Returns the shares of counts, class sums and scatter.
+    pub const fn parts(self) -> (f64, f64, f64) {
+        (self.counts, self.sums, self.scatter)
+    }
+
     /// Returns by how much adding or removing a sample moves the sum of vectors: 1, whatever the shares.
     pub fn sensitivity_to_adding(self) -> f64 {
         1.0
