@@ -320,17 +320,19 @@ fn log_one_plus_exp(x: f64) -> f64 {
     if x > 50.0 { x } else { x.exp().ln_1p() }
 }
 
+/// Makes a training run of plain numbers.
+#[cfg(test)]
+pub(crate) fn run(rate: f64, noise: f64, steps: u32) -> Sampled {
+    Sampled {
+        rate: Rate::new(rate).unwrap(),
+        noise: Noise::new(noise).unwrap(),
+        steps,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn run(rate: f64, noise: f64, steps: u32) -> Sampled {
-        Sampled {
-            rate: Rate::new(rate).unwrap(),
-            noise: Noise::new(noise).unwrap(),
-            steps,
-        }
-    }
 
     /// Order 2 by hand: A = 1 + q² (e^(1/σ²) - 1).
     #[test]

@@ -24,8 +24,8 @@ use crate::units::Noise;
 
 /// How far shares may miss a sum of 1.
 const SUM: f64 = 1e-9;
-/// Samples of the study's federation, in whose terms it states the limit of noise.
-const STUDY_SAMPLES: f64 = 8_100.0;
+/// Samples of the study's federation, in whose terms it states what noise does.
+pub const STUDY_SAMPLES: f64 = 8_100.0;
 /// The study's limit: beyond it the statistics expert loses.
 const MOST_NOISE: f64 = 8.0;
 

@@ -14,7 +14,7 @@
 //!
 //! Shares and constants are those of a study, chosen on two divisions of Fashion-MNIST of which no number is reported.
 
-use fednode_privacy::statistics::Shares;
+use fednode_privacy::statistics::{STUDY_SAMPLES, Shares};
 use fednode_privacy::units::Noise;
 use nalgebra::{DMatrix, SymmetricEigen};
 
@@ -26,8 +26,6 @@ pub const GRID: f64 = (1_u64 << 20) as f64;
 const EDGE: f64 = 0.25;
 /// The smallest eigenvalue of the covariance, as a share of their mean.
 const LEAST_EIGENVALUE: f64 = 0.02;
-/// Samples of the sums that [`own_again`] was chosen for.
-const REFERENCE_SAMPLES: f64 = 8100.0;
 
 /// Sums over samples in whole numbers of `1 / GRID`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,7 +138,7 @@ fn at_most_one_long(features: &[f32]) -> Option<Vec<f64>> {
 /// Returns how often a node adds its own exact sums again to a sum over `total` samples: the noisier that is, the more they
 /// count. `own` are the node's samples.
 pub fn own_again(noise: Noise, total: f64, own: f64) -> f64 {
-    let relative = noise.get() * REFERENCE_SAMPLES / total.max(1.0);
+    let relative = noise.get() * STUDY_SAMPLES / total.max(1.0);
     let share = 0.1 + 0.65 * relative / (relative + 2.5);
     share / (1.0 - share) * total.max(1.0) / own.max(1.0)
 }

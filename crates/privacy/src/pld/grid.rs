@@ -159,15 +159,10 @@ impl Step {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::{Noise, Rate};
+    use crate::rdp::run;
 
     fn step(rate: f64, noise: f64, direction: Direction) -> Step {
-        let run = Sampled {
-            rate: Rate::new(rate).unwrap(),
-            noise: Noise::new(noise).unwrap(),
-            steps: 1,
-        };
-        Step::of(&run, direction)
+        Step::of(&run(rate, noise, 1), direction)
     }
 
     fn delta(grid: &Grid, width: f64, epsilon: f64) -> f64 {

@@ -1,14 +1,7 @@
 use super::*;
 use crate::gaussian;
-use crate::units::{Noise, Rate};
-
-fn run(rate: f64, noise: f64, steps: u32) -> Sampled {
-    Sampled {
-        rate: Rate::new(rate).unwrap(),
-        noise: Noise::new(noise).unwrap(),
-        steps,
-    }
-}
+use crate::rdp::run;
+use crate::units::Noise;
 
 /// Releases over all samples compose to one with less noise, whose ε is known exactly.
 #[test]
