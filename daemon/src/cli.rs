@@ -67,6 +67,8 @@ enum Command {
     Export(command::export::Args),
     /// Train what an algorithm trains for a node alone (PFL-MoE, FedBABU), at any time, and write the result.
     Personalise(command::personalise::Args),
+    /// Measure at home what the parts that a node publishes tell of who is in its data.
+    Privacy(Box<command::privacy::Args>),
     /// Check this machine: GPU, ports, clock, disk, data.
     Doctor(command::doctor::Args),
     /// List the federated algorithms, or explain one.
@@ -103,6 +105,7 @@ impl Cli {
             Command::Peers(args) => command::peers::run(&args, form),
             Command::Experts(args) => command::experts::run(&args, form),
             Command::Evaluate(args) => command::evaluate::run(&args, form),
+            Command::Privacy(args) => command::privacy::run(&args, form),
             Command::Predict(args) => command::predict::run(&args, form),
             Command::Serve(args) => command::serve::run(&args, form),
             Command::Export(args) => command::export::run(&args, form),

@@ -26,6 +26,7 @@ pub(crate) fn config(config: &Config, spec: Arc<FederationSpec>) -> anyhow::Resu
     member.exit_when_finished = config.exit_when_finished;
     member.evaluate_every = config.evaluate_every;
     member.shares_module = config.share_module;
+    member.privacy = config.owners_budget();
     member.linger = Duration::from_secs_f64(config.linger_seconds);
     Ok(member)
 }

@@ -76,10 +76,13 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-net", &["core"]),
         ("fednode-engine", &["core", "mix"]),
         ("fednode-sim", &["core", "mix", "engine"]),
-        ("fednode-learn", &["core", "mix", "data", "kernels", "onnx"]),
+        (
+            "fednode-learn",
+            &["core", "mix", "data", "kernels", "onnx", "privacy"],
+        ),
         (
             "fednode-runtime",
-            &["core", "mix", "engine", "store", "net"],
+            &["core", "mix", "privacy", "engine", "store", "net"],
         ),
         (
             "fednode-cli",

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use fednode_config::layers::{self, Settings, Variables};
 use fednode_config::{ConfigError, TableDoc, config, in_range, sample};
 use fednode_data::{DataSource, source};
+use fednode_runtime::releases::{self, OwnersBudget};
 use fednode_runtime::settings::{self, Log, Network};
 
 use crate::shard::Shard;
@@ -57,8 +58,24 @@ config! {
         @table network: Network = Network::default(),
         /// What is kept on disk and in memory.
         @table storage: Storage = Storage::default(),
+        /// What may leave this node of its data.
+        @table privacy: Privacy = Privacy::default(),
         /// How log lines are written.
         @table log: Log = Log::default(),
+    }
+}
+
+config! {
+    /// What may leave this node of its data. `fednode privacy` shows what has left.
+    pub struct Privacy {
+        /// Most ε of everything that this node publishes, for one training sample more or less (0.05 to 1000, 0 for no bound).
+        /// Nothing is published beyond it, and nothing at all in a federation that promises nothing.
+        budget: f64 = 0.0 => "EPSILON",
+        /// The probability with which that may fail (1e-12 to 0.01).
+        delta: f64 = 1e-5,
+        /// The file in which every release is counted; `privacy.json` in the state folder if absent. Give all federations of the
+        /// same data the same file.
+        releases: Option<PathBuf> = None => "FILE",
     }
 }
 
@@ -129,6 +146,16 @@ impl Settings for Config {
                 "feature_memory_mib",
                 "at least 1",
             ),
+            (
+                self.privacy.budget == 0.0 || (0.05..=1000.0).contains(&self.privacy.budget),
+                "privacy.budget",
+                "0, or 0.05 to 1000",
+            ),
+            (
+                (1e-12..=0.01).contains(&self.privacy.delta),
+                "privacy.delta",
+                "1e-12 to 0.01",
+            ),
         ])
     }
 
@@ -175,6 +202,22 @@ impl Config {
         );
         data.table = Some(self.data.doc());
         sample(self, &doc)
+    }
+
+    /// Returns what the owner allows to be released, and where that is counted.
+    pub fn owners_budget(&self) -> OwnersBudget {
+        let Privacy {
+            budget,
+            delta,
+            releases,
+        } = &self.privacy;
+        OwnersBudget {
+            epsilon: Some(*budget).filter(|budget| *budget > 0.0),
+            delta: *delta,
+            file: releases
+                .clone()
+                .unwrap_or_else(|| self.state().join(releases::FILE)),
+        }
     }
 
     /// Returns the state folder.

@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use fednode_config::flags::dropped;
-use fednode_core::spec::{OptimizerKind, Preset, Schedule, TableColumn};
+use fednode_core::spec::{OptimizerKind, Preset, PrivacyMode, Schedule, TableColumn};
 use fednode_core::{ConfigError, FederationSpec};
 use fednode_learn::{algorithm, last_stage, own_model};
 
@@ -26,6 +26,8 @@ const PROFILE: &str = "hyper.profile";
 const MATCHING: &str = "hyper.matching";
 /// The profile that is taken where nobody says anything: the best over all regimes by its worst (experiments/README.md).
 const BY_DEFAULT: &str = "agreement";
+/// The key of a promise of privacy.
+const EPSILON: &str = "privacy.epsilon";
 /// The key of a preset of the pool.
 const POOL: &str = "pool.preset";
 
@@ -84,6 +86,10 @@ pub struct Args {
     /// fixed, paper, code or best.
     #[arg(long, value_name = "PRESET", num_args = 0..=1, require_equals = true, default_missing_value = "fixed")]
     pub pool: Option<String>,
+    /// What members may learn of a node's samples: `open`, or `dp:EPSILON`, with which statistics are published once and with
+    /// noise, and nothing else of the samples is.
+    #[arg(long, value_name = "MODE")]
+    pub privacy: Option<PrivacyMode>,
     /// Any key of federation.toml or hyper-parameter of the algorithm; may be repeated.
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<Assignment>,
@@ -322,6 +328,11 @@ fn assignments(args: &Args) -> Vec<Assignment> {
     put("training.batch_size", text(args.batch_size));
     put("training.learning_rate", args.lr.map(|lr| lr.to_string()));
     put(POOL, args.pool.clone());
+    match args.privacy {
+        Some(PrivacyMode::Differential(epsilon)) => put(EPSILON, Some(epsilon.to_string())),
+        Some(PrivacyMode::Open) => assignments.retain(|set| set.key != EPSILON),
+        None => {}
+    }
     assignments.extend(args.set.iter().cloned());
     assignments
 }

@@ -245,6 +245,9 @@ pub struct ExpertExchange {
     /// By what sources are chosen and weighted; absent for `similarity`.
     #[serde(default, skip_serializing_if = "Matching::is_default")]
     pub matching: Matching,
+    /// The standard deviation of the noise in each number of a class sum, where statistics are published with noise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<f64>,
 }
 
 impl ExpertExchange {
@@ -258,6 +261,7 @@ impl ExpertExchange {
             slots_per_node: None,
             max_distance: None,
             matching,
+            noise: None,
         }
     }
 }

@@ -161,6 +161,7 @@ mod tests {
             slots_per_node: None,
             max_distance: None,
             matching: Matching::named("similarity"),
+            noise: None,
         });
         spec
     }

@@ -12,6 +12,7 @@ mod architecture;
 mod backbone;
 mod columns;
 mod pool;
+mod privacy;
 mod rules;
 mod schedule;
 mod statistics;
@@ -27,6 +28,7 @@ pub use self::architecture::{Architecture, ModelNames};
 pub use self::backbone::BackboneSpec;
 pub use self::columns::{ColumnKind, Filling, MOST_COLUMNS, Scaling, TableColumn, width_of};
 pub use self::pool::{PoolSpec, Preset};
+pub use self::privacy::{NoMode, PrivacyMode, PrivacySpec};
 pub use self::schedule::Schedule;
 pub use self::statistics::{StatisticsFeatures, StatisticsGate, StatisticsSpec};
 use crate::config::{self, ConfigError};
@@ -117,6 +119,8 @@ crate::config! {
         @table statistics: StatisticsSpec = StatisticsSpec::default(),
         /// The stage after the last round (PM-MoE): a mixture of everybody's private modules.
         @table pool: PoolSpec = PoolSpec::default(),
+        /// What members may learn of a node's samples.
+        @table privacy: PrivacySpec = PrivacySpec::default(),
         /// The algorithm's own hyper-parameters; absent ones have the algorithm's defaults.
         hyper: BTreeMap<String, HyperValue> = BTreeMap::new(),
         /// What a federation's data and models are recognised by; `fednode init` writes it.
@@ -515,6 +519,7 @@ mod tests {
             slots_per_node: None,
             max_distance: None,
             matching: crate::Matching::default(),
+            noise: None,
         });
         spec.hyper
             .insert("profile".into(), HyperValue::Text("robust".into()));

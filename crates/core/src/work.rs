@@ -46,6 +46,10 @@ pub trait Worker: Send {
     /// # Errors
     /// [`WorkError::Misfit`] if it does not fit the model; nothing is changed then.
     fn restore(&mut self, state: &ParamSet) -> Result<(), WorkError>;
+
+    /// Takes a secret of the node, the same after every start: what it draws of it nobody else can know. A worker that draws
+    /// nothing of the kind needs none.
+    fn take_secret(&mut self, _secret: &[u8; 32]) {}
 }
 
 /// One thing to do.
@@ -224,6 +228,9 @@ pub enum WorkError {
     /// Parameters do not fit the model.
     #[error("parameters do not fit the model: {0}")]
     Misfit(String),
+    /// What was trained is not published: the owner's budget or its file does not allow it.
+    #[error("nothing was published: {0}")]
+    Withheld(String),
     /// The worker answered something else than was ordered, which is a defect.
     #[error("the trainer answered another order than was given: please report this defect")]
     WrongAnswer,

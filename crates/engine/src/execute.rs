@@ -215,7 +215,7 @@ fn screen_row(
 ) -> BTreeMap<ExpertId, Arc<ParamSet>> {
     let experts = spec.exchange.experts.as_ref();
     let matching = experts.and_then(|experts| matching::find(experts.matching.name()));
-    let admits = matching.and_then(|matching| matching.admits);
+    let admits = experts.zip(matching.and_then(|matching| matching.admits));
     let mut accepted = Vec::new();
     for (expert, params) in candidates {
         let screened = screen::screen(&params, own, MAX_NORM_RATIO);
@@ -223,7 +223,9 @@ fn screen_row(
             report.excused.push(expert);
         }
         let judged = screened.map_err(|fault| fault.to_string());
-        match judged.and_then(|()| admits.map_or(Ok(()), |admits| admits(own, &params))) {
+        match judged.and_then(|()| {
+            admits.map_or(Ok(()), |(exchange, admits)| admits(own, &params, exchange))
+        }) {
             Ok(()) => accepted.push((expert, params)),
             Err(fault) => report.rejected.push((expert, fault)),
         }

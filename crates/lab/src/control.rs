@@ -15,7 +15,7 @@ use std::sync::Arc;
 use fednode_cli::device::Choice;
 use fednode_cli::failure::{OrFail, fail, no_learner};
 use fednode_cli::interrupt::Interrupts;
-use fednode_core::spec::Preset;
+use fednode_core::spec::{Preset, PrivacySpec};
 use fednode_core::{ConfigError, FederationSpec, HyperValue, Precision, Round};
 use fednode_data::Split;
 use fednode_learn::{ComputeDevice, Learner, Prediction, algorithm, own_model};
@@ -79,6 +79,8 @@ fn alone(spec: &FederationSpec) -> Result<FederationSpec, ConfigError> {
     own.training.ahead_epochs = 0;
     own.round.participation = 1.0;
     own.transfer.precision = Precision::F32;
+    // Alone, nothing leaves a node.
+    own.privacy = PrivacySpec::default();
     let mut with_statistics = own.clone();
     "fedmoe-da".clone_into(&mut with_statistics.algorithm);
     let hyper = [

@@ -20,10 +20,12 @@
 //! | `fitting` | the classifiers of the peers' sums, and whether slots pay |
 //! | `classifiers` | the classifiers that a node keeps, one of each source |
 //! | `choosing` | how statistics and own model are joined |
+//! | `exposing` | what the published sums say of single samples |
 //! | `serving` | the joined model, on the device and in an exported graph |
 
 mod choosing;
 mod classifiers;
+mod exposing;
 mod fitting;
 mod gathering;
 mod serving;
@@ -45,13 +47,15 @@ use crate::error::LearnError;
 use crate::maps::{self, RandomMaps};
 use crate::memory::Memory;
 use crate::model::{Initial, Net};
+use crate::noised::{self, Noised};
 use crate::pool::Predictor;
 use crate::weights;
 
 use choosing::Choice;
+pub(crate) use choosing::Judged;
 use classifiers::{Classifiers, Source};
-pub(crate) use fitting::standard_errors;
-use serving::Served;
+pub(crate) use fitting::{key_of, standard_errors};
+pub(crate) use serving::Served;
 
 /// The matching under which a node has this expert.
 pub(crate) const MATCHING: &str = "agreement";
@@ -126,9 +130,10 @@ struct Remembered {
 }
 
 impl Agreement {
-    /// Tells whether an exchange wants this expert.
+    /// Tells whether an exchange wants this expert. Where statistics are published with noise, it stays at home.
     pub(crate) fn is_wanted(experts: Option<&ExpertExchange>) -> bool {
-        experts.is_some_and(|experts| [MATCHING, OF_SITES].contains(&experts.matching.name()))
+        let wanting = [MATCHING, OF_SITES, noised::MATCHING];
+        experts.is_some_and(|experts| wanting.contains(&experts.matching.name()))
     }
 
     /// Makes the expert of a node that has added up nothing yet.
@@ -153,7 +158,11 @@ impl Agreement {
         ]);
         let proxy = [1, 1 + classes + classes * width];
         let proxies = Net::arrays(&[("agreement.means", &proxy, zero)]);
-        let part = |role, net| Part::new(role, net, 0, 0, device);
+        let stays = Noised::is_wanted(experts);
+        let part = |role, net| {
+            let role = if stays { Role::Private } else { role };
+            Part::new(role, net, 0, 0, device)
+        };
         Ok(Self {
             own: part(Role::Expert(Slot(0)), own),
             proxies: part(Role::Gate, proxies),
@@ -179,6 +188,11 @@ impl Agreement {
     /// Returns its parts in order, for changing them.
     pub(crate) fn parts_mut(&mut self) -> [&mut Part; 3] {
         [&mut self.own, &mut self.proxies, &mut self.classifiers.part]
+    }
+
+    /// Returns how many numbers a sample's features are.
+    pub(crate) fn width(&self) -> usize {
+        self.width
     }
 
     /// Says that peers' statistics make no classifier and why, once some have come.
@@ -245,7 +259,8 @@ impl Agreement {
             let [counts, sums] = [0, 1].map(|at| doubles(&self.own.weights.tensor(at)));
             let mean = mean_features(&counts, &sums);
             let prior = self.classifiers.prior();
-            Some(Served::new(choice, slots, &mean, &prior, device))
+            let joined = [choice.temperature, choice.weight];
+            Some(Served::new(joined, slots, &mean, &prior, device))
         });
         self.served = served;
     }
@@ -271,7 +286,7 @@ impl Agreement {
 }
 
 /// Returns the numbers of an array with 64 bits.
-fn doubles(array: &Tensor<1>) -> Vec<f64> {
+pub(crate) fn doubles(array: &Tensor<1>) -> Vec<f64> {
     weights::values(array).into_iter().map(f64::from).collect()
 }
 

@@ -16,10 +16,11 @@ use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::ConfigError;
 use fednode_core::spec::Architecture;
 use fednode_onnx::{Graph, Value};
+use rayon::prelude::*;
 
 use crate::model::{Conv, Net, leaf};
 use crate::random::{Purpose, nearly_normal, stream};
-use crate::weights::Weights;
+use crate::weights::{self, Weights};
 
 /// Most numbers of a sample: a convolution has thousands.
 const MOST: usize = 1024;
@@ -75,6 +76,7 @@ pub(crate) fn suit(model: &Architecture) -> bool {
 /// A convolution of random filters, each of mean 0 and length 1.
 #[derive(Debug)]
 pub(crate) struct RandomMaps {
+    shape: [usize; 3],
     net: Net,
     weights: Weights,
 }
@@ -115,6 +117,7 @@ impl RandomMaps {
         };
         let weights = Weights::new(vec![upload(filters), upload(vec![0.0; FILTERS])]);
         Ok(Self {
+            shape: model.input,
             net: Net::new(vec![leaf(conv)]),
             weights,
         })
@@ -123,6 +126,57 @@ impl RandomMaps {
     /// Returns the features of a batch, `[batch, features]`.
     pub(crate) fn features(&self, inputs: Tensor<2>) -> Tensor<2> {
         condensed(&self.net, self.net.forward(&self.weights, inputs))
+    }
+
+    /// Returns the features of images in 64 bits, of which every processor has nearly the same.
+    pub(crate) fn exact_features(&self, images: &[Vec<f64>]) -> Vec<Vec<f64>> {
+        let filters = weights::values(&self.weights.tensor(0));
+        let filters: Vec<f64> = filters.into_iter().map(f64::from).collect();
+        let size = filters.len() / FILTERS;
+        let features = |image: &Vec<f64>| {
+            let filters = filters.chunks_exact(size);
+            filters
+                .flat_map(|filter| self.exact_map(filter, image))
+                .collect()
+        };
+        images.par_iter().map(features).collect()
+    }
+
+    /// Runs one filter over an image, takes the strongest of each square, and averages as [`condensed`] does.
+    fn exact_map(&self, filter: &[f64], image: &[f64]) -> Vec<f64> {
+        let [channels, height, width] = self.shape;
+        let [tall, wide] = [height, width].map(|side| side - KERNEL + 1);
+        let mut sums = vec![0.0; tall * wide];
+        let mut taps = filter.iter();
+        for channel in 0..channels {
+            for (down, right) in (0..KERNEL * KERNEL).map(|at| (at / KERNEL, at % KERNEL)) {
+                let tap = taps.next().expect("a filter has a number for each place");
+                for (row, sums) in sums.chunks_exact_mut(wide).enumerate() {
+                    let start = (channel * height + row + down) * width + right;
+                    let pixels = &image[start..start + wide];
+                    let pairs = sums.iter_mut().zip(pixels);
+                    pairs.for_each(|(sum, pixel)| *sum += tap * pixel);
+                }
+            }
+        }
+        let [high, broad] = [tall, wide].map(|side| side / POOL);
+        let strongest = |row: usize, column: usize| {
+            let places =
+                (0..POOL * POOL).map(|at| (row * POOL + at / POOL, column * POOL + at % POOL));
+            let values = places.map(|(row, column)| sums[row * wide + column]);
+            values.fold(0.0, f64::max)
+        };
+        let side = side([FILTERS, high, broad]);
+        let mean = |row: usize, column: usize| {
+            let places =
+                (0..side * side).map(|at| (row * side + at / side, column * side + at % side));
+            let sum: f64 = places.map(|(row, column)| strongest(row, column)).sum();
+            sum / (side * side) as f64
+        };
+        let columns = broad / side;
+        (0..high / side * columns)
+            .map(|at| mean(at / columns, at % columns))
+            .collect()
     }
 
     /// Writes into a graph what [`Self::features`] computes.

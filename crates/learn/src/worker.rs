@@ -7,7 +7,7 @@ use fednode_core::work::{
 };
 use fednode_core::{ParamSet, Score};
 
-use crate::{LearnError, Learner, Subset};
+use crate::{LearnError, Learner, NoiseKey, Subset};
 
 impl Worker for Learner {
     fn perform(&mut self, order: Order, watch: &mut Watch<'_>) -> Result<Outcome, WorkError> {
@@ -57,6 +57,10 @@ impl Worker for Learner {
 
     fn restore(&mut self, state: &ParamSet) -> Result<(), WorkError> {
         Ok(self.restore(state)?)
+    }
+
+    fn take_secret(&mut self, secret: &[u8; 32]) {
+        self.draw_noise_from(NoiseKey::of_secret(secret));
     }
 }
 

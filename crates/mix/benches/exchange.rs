@@ -40,6 +40,7 @@ fn plan(criterion: &mut Criterion) {
         slots_per_node: None,
         max_distance: None,
         matching: Matching::default(),
+        noise: None,
     };
     let mut group = criterion.benchmark_group("plan");
     group.bench_function("similarity rows", |bencher| {

@@ -10,6 +10,7 @@
 //! | [`rule`] | Eq. 5, FedAvg, Krum … | a table of ways in which many members' parameters become one |
 //! | [`names`] | | names of tensors that a rule recognises |
 //! | [`slots`] | here, after mixture discriminant analysis | experts in closed form: parts within the classes |
+//! | [`sphere`] | a study of the project, 2.1 | features that noise spares, by public directions |
 //! | [`energy`] | PM-MoE Eq. 10 to 12 | how well others' modules fit a node, and which it drops |
 //! | [`blend`] | here | how much of the statistics expert, sample by sample |
 //! | [`mod@screen`] | | what a received part must fulfil before it is mixed |
@@ -34,6 +35,7 @@
 //!     slots_per_node: None,
 //!     max_distance: None,
 //!     matching: Matching::default(),
+//!     noise: None,
 //! };
 //! let plan = fednode_mix::plan(own, Round(1), BlobId::of(b"embedding"), &known, &exchange);
 //! let sources = &plan.rows[0].sources;
@@ -66,6 +68,7 @@ pub mod similarity;
 pub mod sites;
 pub mod sketch;
 pub mod slots;
+pub mod sphere;
 pub mod statistics;
 
 pub use energy::Measure;

@@ -5,6 +5,7 @@
 
 mod agreement;
 mod each;
+mod noised;
 mod similarity;
 mod statistics;
 
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet};
 
 pub use agreement::ClassMeans;
+pub use noised::means_of_noised;
 
 use crate::similarity::Proxies;
 
@@ -24,6 +26,7 @@ pub const TABLE: &[MatchingRow] = &[
     statistics::BOUNDED_ROW,
     agreement::ROW,
     agreement::ROW_OF_SITES,
+    noised::ROW,
     each::ROW,
 ];
 
@@ -56,8 +59,8 @@ pub enum Gives {
 /// Makes a row for each own expert from the proxies that are known.
 pub type Rows = fn(&[ExpertId], &BTreeMap<NodeId, Arc<ProxySet>>, &ExpertExchange) -> Vec<PlanRow>;
 
-/// Judges an expert that was fetched, given the own one and it; says in one line why it is refused.
-pub type Admits = fn(&ParamSet, &ParamSet) -> Result<(), String>;
+/// Judges an expert that was fetched, given the own one, it and the exchange; says in one line why it is refused.
+pub type Admits = fn(&ParamSet, &ParamSet, &ExpertExchange) -> Result<(), String>;
 
 /// Makes a row for each own expert, given the proxies that are of the own ones' dimension.
 fn by_cosine(

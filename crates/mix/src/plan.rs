@@ -89,6 +89,7 @@ mod tests {
             slots_per_node: None,
             max_distance: None,
             matching: Matching::default(),
+            noise: None,
         }
     }
 

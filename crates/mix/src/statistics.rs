@@ -11,6 +11,7 @@
 //! The sums are additive, so a mean of them weighted by samples is as good as the sum: the result does not depend on a
 //! common factor. Classes that nobody has get probability 0. All in double precision.
 
+mod leverage;
 pub mod noised;
 pub mod robust;
 

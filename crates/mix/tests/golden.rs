@@ -81,6 +81,7 @@ impl Case {
             slots_per_node: None,
             max_distance: None,
             matching: Matching::default(),
+            noise: None,
         }
     }
 }

@@ -29,6 +29,7 @@ fn exchange(peers: u32, temperature: f64) -> ExpertExchange {
         slots_per_node: None,
         max_distance: None,
         matching: Matching::default(),
+        noise: None,
     }
 }
 

@@ -22,6 +22,8 @@ pub(crate) const RECORD_DOMAIN: &[u8] = b"fednode peer record 1\n";
 const STATEMENT_DOMAIN: &[u8] = b"fednode membership 1\n";
 /// Separates what audits are drawn from from all signatures that anybody sees.
 const AUDIT_DOMAIN: &[u8] = b"fednode audit secret 1\n";
+/// Separates what noise is drawn from in the same way.
+const NOISE_DOMAIN: &[u8] = b"fednode noise secret 1\n";
 /// The name of a key file in errors.
 const KEY: &str = "node key";
 
@@ -111,6 +113,11 @@ impl Identity {
         let secret = blake3::hash(&self.sign(AUDIT_DOMAIN, b""));
         let low = secret.as_bytes().first_chunk().copied().unwrap_or_default();
         u64::from_le_bytes(low)
+    }
+
+    /// Returns a secret that nobody else can work out, of which noise is drawn.
+    pub fn noise_secret(&self) -> [u8; 32] {
+        *blake3::hash(&self.sign(NOISE_DOMAIN, b"")).as_bytes()
     }
 
     pub(crate) fn sign(&self, domain: &[u8], payload: &[u8]) -> Vec<u8> {

@@ -166,10 +166,15 @@ impl<M: Machine> Driver<M> {
                 evaluating,
                 error,
             } => {
-                self.base.warn(format!(
+                let line = format!(
                     "the update of round {} waits for disk space: {error}",
                     purpose.round
-                ));
+                );
+                if self.desk.is_first_without_space(purpose.round) {
+                    self.base.warn(line);
+                } else {
+                    debug!("{line}");
+                }
                 desk::store_later(&mut self.base, update, purpose, evaluating);
             }
             Answer::Evaluated { due, result } => {

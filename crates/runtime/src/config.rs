@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use tokio::sync::mpsc;
 
 use crate::recording;
+use crate::releases::{self, OwnersBudget};
 
 /// How long a finished member serves the others by default: as long as a straggler may need for a round.
 pub const DEFAULT_LINGER: Duration = Duration::from_secs(600);
@@ -66,6 +67,8 @@ pub struct MemberConfig {
     pub evaluate_every: u32,
     /// Whether others may have the private module, where the federation pools them.
     pub shares_module: bool,
+    /// What the owner allows of the data to be released.
+    pub privacy: OwnersBudget,
     /// How long a finished member goes on serving the others before it ends; it ends earlier when nobody needs it.
     pub linger: Duration,
     /// Name and version of the program, shown to peers and in `status`.
@@ -143,9 +146,15 @@ impl<'de> Deserialize<'de> for Control {
 impl MemberConfig {
     /// Returns the defaults for a federation and a state folder.
     pub fn new(spec: Arc<FederationSpec>, state: impl Into<PathBuf>) -> Self {
+        let state = state.into();
+        let privacy = OwnersBudget {
+            epsilon: None,
+            delta: releases::DELTA,
+            file: state.join(releases::FILE),
+        };
         Self {
             spec,
-            state: state.into(),
+            state,
             key: None,
             listen: vec!["/ip4/0.0.0.0/tcp/0".into()],
             external: Vec::new(),
@@ -165,6 +174,7 @@ impl MemberConfig {
             exit_when_finished: false,
             evaluate_every: DEFAULT_EVALUATE_EVERY,
             shares_module: true,
+            privacy,
             linger: DEFAULT_LINGER,
             software: concat!("fednode/", env!("CARGO_PKG_VERSION")).into(),
             facts: Vec::new(),

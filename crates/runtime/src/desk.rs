@@ -20,6 +20,7 @@ use crate::answers::{Answer, Evaluating, Learned, Mixed};
 use crate::base::{Base, FULL_PAUSE, on_worker};
 use crate::journal::Entry;
 use crate::merging::Mixing;
+use crate::releases::Releases;
 use crate::resources;
 use crate::spans;
 use crate::trainer::{Timed, TrainerCard, TrainerThread};
@@ -32,6 +33,8 @@ pub(crate) struct Desk {
     pub(crate) book: RoundBook,
     /// The round after which training ahead begins, once its update is published and copied for a checkpoint.
     ahead_due: Option<Round>,
+    /// The newest round whose update had to wait for disk space.
+    without_space: Option<Round>,
 }
 
 impl Desk {
@@ -41,6 +44,7 @@ impl Desk {
             card,
             book,
             ahead_due: None,
+            without_space: None,
         }
     }
 
@@ -72,7 +76,20 @@ impl Desk {
         // An evaluation takes the trainer's time, so those before the exchange are made in some rounds only.
         let fully = self.book.calendar().evaluates_fully(round);
         let splits = fully.then_some(Splits::ValidationAndTest);
-        base.start(train(trainer, purpose, splits, Arc::clone(&base.blobs)));
+        let releases = Releases::new(&base.spec, base.config.privacy.clone());
+        base.start(train(
+            trainer,
+            purpose,
+            splits,
+            releases,
+            Arc::clone(&base.blobs),
+        ));
+    }
+
+    /// Tells whether this round is the first whose update waits for disk space, and not the next of several.
+    pub(crate) fn is_first_without_space(&mut self, round: Round) -> bool {
+        let before = self.without_space.replace(round);
+        before.is_none_or(|before| round > before.next())
     }
 
     /// Enters a local update whose blobs are written, and waits for its evaluation.
@@ -216,6 +233,7 @@ async fn train(
     trainer: TrainerThread,
     purpose: Purpose,
     splits: Option<Splits>,
+    releases: Releases,
     blobs: Arc<Blobs>,
 ) -> Answer {
     let trained = trainer.perform(Order::Train(purpose.round)).await;
@@ -232,8 +250,22 @@ async fn train(
         );
         return Answer::Trained(Err(WorkError::Training(reason).into()));
     }
+    let update = match admitted(releases, update).await {
+        Ok(update) => update,
+        Err(error) => return Answer::Trained(Err(error.into())),
+    };
     let evaluating = splits.map(|splits| Box::pin(trainer.evaluate(splits)) as Evaluating);
     store(Box::new(update), purpose, evaluating, blobs).await
+}
+
+/// Enters what will be published into the owner's file of releases, which may refuse it.
+async fn admitted(releases: Releases, update: Timed<Update>) -> Result<Timed<Update>, WorkError> {
+    let when = fednode_net::now().0 / 1000;
+    let entered = on_worker(move || (releases.admit(&update.value, when), update)).await;
+    let (entered, update) = entered;
+    entered
+        .map(|()| update)
+        .map_err(|error| WorkError::Withheld(error.to_string()))
 }
 
 async fn store(

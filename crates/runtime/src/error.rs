@@ -61,7 +61,9 @@ impl RunError {
     /// Returns the exit code for a process that ends with this.
     pub const fn exit_code(&self) -> ExitCode {
         match self {
-            Self::Configuration(_) => ExitCode::Configuration,
+            Self::Configuration(_) | Self::Trainer(WorkError::Withheld(_)) => {
+                ExitCode::Configuration
+            }
             Self::State(_) | Self::StateContent(_) | Self::Superseded => ExitCode::State,
             Self::Network(_) => ExitCode::Network,
             Self::Refused { .. } | Self::Membership(_) | Self::NotAdmitted(_) | Self::Revoked => {

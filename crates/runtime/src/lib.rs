@@ -71,6 +71,7 @@ mod publisher;
 mod reach;
 pub mod recording;
 pub mod records;
+pub mod releases;
 mod reporting;
 mod resources;
 pub mod settings;

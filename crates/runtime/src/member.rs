@@ -37,6 +37,7 @@ use crate::notes::Notebook;
 use crate::reach;
 use crate::recording::{self, Origin, Recorder};
 use crate::records;
+use crate::releases::Releases;
 use crate::trainer::{Trainer, TrainerCard, TrainerThread};
 use crate::watched::Watched;
 
@@ -52,9 +53,14 @@ pub async fn run_node(
     trainer: Trainer,
     stop: CancellationToken,
 ) -> Result<Finished, RunError> {
-    let Trainer { worker, card } = trainer;
+    let Trainer { mut worker, card } = trainer;
+    let releases = Releases::new(&config.spec, config.privacy.clone());
+    releases
+        .check()
+        .map_err(|error| RunError::Configuration(error.to_string()))?;
     let initial = worker.initial_shared().map(|shared| shared.to_blob().0);
     let opened = Opened::open(&config, Role::Node, card.partition_hash.clone()).await?;
+    worker.take_secret(&opened.identity.noise_secret());
     let no_thread = |error| RunError::Internal(format!("no thread for the trainer: {error}"));
     let thread = TrainerThread::spawn(worker).map_err(no_thread)?;
     let spec = Arc::clone(&config.spec);

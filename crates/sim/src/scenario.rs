@@ -153,6 +153,7 @@ impl Scenario {
                     slots_per_node: None,
                     max_distance: None,
                     matching: Matching::default(),
+                    noise: None,
                 }),
                 everybody_first: false,
                 prepares: false,

@@ -13,6 +13,7 @@ pub(crate) mod members;
 pub(crate) mod peers;
 pub(crate) mod personalise;
 pub(crate) mod predict;
+pub(crate) mod privacy;
 pub(crate) mod probe_device;
 pub(crate) mod replay;
 pub(crate) mod serve;

@@ -21,7 +21,7 @@ use tokio::sync::mpsc;
 
 use crate::member;
 use fednode_cli::config::Config;
-use fednode_cli::data::{self, Mine};
+use fednode_cli::data::{self, Mine, is_own};
 use fednode_cli::device::Choice;
 use fednode_cli::failure::{OrFail, fail, no_learner};
 use fednode_cli::initial;
@@ -178,6 +178,11 @@ fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Resul
         samples = mine.split.train.len(),
         "ready to train"
     );
+    if is_own(&spec.data.partition)
+        && let Some(exposed) = learner.surely_exposed()
+    {
+        tracing::warn!("{exposed}");
+    }
     let card = mine.card(spec, device.name(), learner.state().n_values() as u64);
     Ok(Trainer {
         worker: Box::new(learner),

@@ -36,6 +36,10 @@ pub enum Purpose {
     FineTuningDropout = 11,
     /// Where the search for the directions of a variance starts.
     Directions = 12,
+    /// Images that nobody took, of which public directions come.
+    Silhouettes = 13,
+    /// Where the search for public directions starts.
+    Whitening = 14,
     /// The initial parameters of a pool's gate.
     PoolGate = 16,
     /// The order of samples in an epoch of the pool stage.

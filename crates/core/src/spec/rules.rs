@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{
-    BackboneSpec, FederationSpec, Fingerprints, OptimizerKind, PoolSpec, RoundSpec, Schedule,
-    StatisticsSpec, TrainingSpec, VERSION,
+    BackboneSpec, FederationSpec, Fingerprints, OptimizerKind, PoolSpec, PrivacySpec, RoundSpec,
+    Schedule, StatisticsSpec, TrainingSpec, VERSION,
 };
 use crate::config::ConfigError;
 use crate::limits::FEWEST_MEMBERS;
@@ -37,6 +37,7 @@ impl FederationSpec {
         rules.extend(round(&self.round, self));
         rules.extend(statistics(&self.statistics));
         rules.extend(pool(&self.pool));
+        rules.extend(privacy(&self.privacy));
         rules.extend(exchange(&self.exchange));
         match rules.into_iter().find(|(holds, ..)| !holds) {
             Some((_, key, range)) => Err(ConfigError(format!(
@@ -308,6 +309,23 @@ fn pool(pool: &PoolSpec) -> Vec<Rule> {
             !(has_no_stage && *pool != PoolSpec::default()),
             "pool.preset",
             "`fixed`, `paper`, `code` or `best` where another key of `pool` is set",
+        ),
+    ]
+}
+
+fn privacy(privacy: &PrivacySpec) -> Vec<Rule> {
+    vec![
+        (
+            privacy
+                .epsilon
+                .is_none_or(|epsilon| (0.05..=100.0).contains(&epsilon)),
+            "privacy.epsilon",
+            "0.05 to 100",
+        ),
+        (
+            (1e-12..=0.01).contains(&privacy.delta),
+            "privacy.delta",
+            "1e-12 to 0.01",
         ),
     ]
 }

@@ -9,7 +9,7 @@ use fednode_runtime::status::{Bytes, RoundRecord};
 
 use super::run::Run;
 use crate::swarm::fixtures as of_swarm;
-use crate::swarm::summary::{self, BytesPerRound, Node, Overhead, Summary};
+use crate::swarm::summary::{self, BytesPerRound, Node, Overhead, Privacy, Summary};
 
 /// Accuracies of the nodes after the last exchange; a seed adds thousandths to them.
 const ACCURACIES: [f64; 3] = [0.5, 0.75, 0.9];
@@ -112,6 +112,7 @@ pub(super) fn summary(seed: u64) -> Summary {
         nodes: 3,
         rounds: 2,
         device: "cpu".into(),
+        privacy: Privacy::default(),
         worth: None,
         mean_accuracy: summary::weighted_mean(
             per_node

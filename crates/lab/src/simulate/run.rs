@@ -11,7 +11,7 @@ use std::time::Duration;
 use fednode_core::{FederationSpec, MAX_INLINE_PROXY_BYTES};
 use fednode_data::{Shard, Split};
 use fednode_engine::book::Calendar;
-use fednode_learn::{CacheBudget, ComputeDevice, Learner, own_model};
+use fednode_learn::{CacheBudget, ComputeDevice, Learner, NoiseKey, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_sim::{self as sim, Scenario};
 
@@ -281,6 +281,7 @@ impl Prepared {
             let mut learner =
                 Learner::new(&own, 0, Arc::clone(&data[0]), device).map_err(no_learner)?;
             learner.keep_in(budget.clone());
+            learner.draw_noise_from(NoiseKey::Seeded);
             initial::start(&mut learner, initial.as_deref())?;
             anyhow::Ok(learner)
         };

@@ -8,7 +8,9 @@ use fednode_core::{BlobId, FederationSpec, NodeId, Round};
 use fednode_runtime::status::{RoundRecord, Status};
 use fednode_runtime::trainer::TrainerCard;
 
-use crate::swarm::summary::{self, BytesPerRound, Failed, Node, Overhead, RoundFacts, Summary};
+use crate::swarm::summary::{
+    self, BytesPerRound, Failed, Node, Overhead, Privacy, RoundFacts, Summary,
+};
 
 /// What is known of one node at the end.
 #[derive(Debug, Clone)]
@@ -127,6 +129,7 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         nodes: spec.nodes,
         rounds: spec.rounds,
         device: run.device.to_owned(),
+        privacy: Privacy::of(&spec.privacy),
         worth: None,
         mean_accuracy,
         unweighted_mean_accuracy: summary::mean(&accuracies),

@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 
 use crate::control::Worth;
 use fednode_cli::everyone::EveryonesTest;
+use fednode_core::spec::PrivacySpec;
 use fednode_core::{BlobId, PoolOutcome, Served};
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +38,9 @@ pub(crate) struct Summary {
     pub(crate) rounds: u32,
     /// What was trained on.
     pub(crate) device: String,
+    /// How what leaves a node is protected.
+    #[serde(default)]
+    pub(crate) privacy: Privacy,
     /// Whether joining was worth it: `served`, `alone`, `difference`, `interval`, `worst_node`; absent if nobody asked.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub(crate) worth: Option<Worth>,
@@ -69,6 +73,36 @@ pub(crate) struct Summary {
     pub(crate) overhead: Overhead,
     /// Every setting in force.
     pub(crate) effective_config: serde_json::Value,
+}
+
+/// How what leaves a node is protected.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Privacy {
+    /// `open`, or `dp:` and ε.
+    pub(crate) mode: String,
+    /// ε of everything that a node publishes, for one training sample more or less; absent where nothing bounds it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) epsilon: Option<f64>,
+    /// The probability with which that may fail; absent with ε.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) delta: Option<f64>,
+}
+
+impl Privacy {
+    /// Returns what a federation's spec promises.
+    pub(crate) fn of(spec: &PrivacySpec) -> Self {
+        Self {
+            mode: spec.mode().to_string(),
+            epsilon: spec.epsilon,
+            delta: spec.epsilon.map(|_| spec.delta),
+        }
+    }
+}
+
+impl Default for Privacy {
+    fn default() -> Self {
+        Self::of(&PrivacySpec::default())
+    }
 }
 
 impl Summary {

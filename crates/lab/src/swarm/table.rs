@@ -32,8 +32,14 @@ impl Report for Summary {
 impl Summary {
     fn title(&self) -> String {
         format!(
-            "\n{} on {} ({}), {} nodes, {} rounds, {}\n\n",
-            self.algorithm, self.data, self.partition, self.nodes, self.rounds, self.device
+            "\n{} on {} ({}), {} nodes, {} rounds, {}, privacy {}\n\n",
+            self.algorithm,
+            self.data,
+            self.partition,
+            self.nodes,
+            self.rounds,
+            self.device,
+            self.privacy.mode
         )
     }
 
@@ -250,7 +256,7 @@ fn classes(classes: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::swarm::summary::{BytesPerRound, Overhead};
+    use crate::swarm::summary::{BytesPerRound, Overhead, Privacy};
 
     fn node(shard: u32, accuracy: f64) -> Node {
         Node {
@@ -290,6 +296,7 @@ mod tests {
             nodes: 2,
             rounds: 3,
             device: "cpu".into(),
+            privacy: Privacy::default(),
             worth: None,
             mean_accuracy: 0.8,
             unweighted_mean_accuracy: 0.8,

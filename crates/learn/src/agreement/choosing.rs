@@ -108,9 +108,10 @@ impl Agreement {
             })
         });
         let candidate = |choice: Choice| {
+            let joined = [choice.temperature, choice.weight];
             let losses = judged
                 .iter()
-                .map(|judged| judged.loss(choice, classifier, &prior));
+                .map(|judged| judged.loss(joined, classifier, &prior));
             let losses = losses.collect();
             Candidate { choice, losses }
         };
@@ -122,22 +123,27 @@ impl Agreement {
 }
 
 /// A validation sample, and what is said of it.
-struct Judged {
-    class: usize,
+pub(crate) struct Judged {
+    pub(crate) class: usize,
     /// The own model's probabilities.
-    own: Vec<f64>,
+    pub(crate) own: Vec<f64>,
     /// The logits of the classifier's rows.
-    logits: Vec<f64>,
+    pub(crate) logits: Vec<f64>,
 }
 
 impl Judged {
-    /// Returns the log loss of the product.
-    fn loss(&self, choice: Choice, classifier: &Slots, prior: &[f64]) -> f64 {
-        let scores = classifier.scores(&self.logits, choice.temperature);
+    /// Returns the log loss of the product, given the temperature and what the statistics count for.
+    pub(crate) fn loss(
+        &self,
+        [temperature, weight]: [f64; 2],
+        classifier: &Slots,
+        prior: &[f64],
+    ) -> f64 {
+        let scores = classifier.scores(&self.logits, temperature);
         let statistics = tempered(&scores, 1.0, prior);
         let joined = |(statistics, own): (&f64, &f64)| {
             let [statistics, own] = [statistics, own].map(|p| (p + SMALLEST).ln());
-            (choice.weight * statistics + (1.0 - choice.weight) * own).exp()
+            (weight * statistics + (1.0 - weight) * own).exp()
         };
         let scores: Vec<f64> = statistics.iter().zip(&self.own).map(joined).collect();
         scores.iter().sum::<f64>().ln() - scores[self.class].ln()

@@ -207,7 +207,7 @@ pub(crate) fn standard_errors(differences: impl Iterator<Item = f64> + Clone) ->
 }
 
 /// Returns a name of the own statistics and of these with their weights.
-fn key_of<P: Borrow<ParamSet>>(own: &ParamSet, peers: &[PeerExpert<P>]) -> BlobId {
+pub(crate) fn key_of<P: Borrow<ParamSet>>(own: &ParamSet, peers: &[PeerExpert<P>]) -> BlobId {
     let name = |params: &ParamSet| params.to_blob().0.id;
     let mut key = name(own).as_bytes().to_vec();
     for peer in peers {

@@ -7,7 +7,6 @@ use fednode_mix::statistics::PRIOR_FLOOR;
 use fednode_onnx::{Graph, Reduction, Value};
 
 use super::SMALLEST;
-use super::choosing::Choice;
 use crate::algorithm::Output;
 use crate::class_statistics::{LEAST_OFFSET, centre, upload};
 use crate::gate::argmax;
@@ -15,7 +14,7 @@ use crate::model::affine;
 use crate::weights;
 
 /// The chosen classifier on the device.
-pub(super) struct Served {
+pub(crate) struct Served {
     /// The mean of the node's features, `[1, D]`, which is taken from them first.
     mean: Tensor<2>,
     /// A transposed, `[D, classes · slots]`, divided by the temperature.
@@ -29,15 +28,15 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Puts a classifier on the device, for features of this mean and classes of this prior.
-    pub(super) fn new(
-        choice: Choice,
+    /// Puts a classifier on the device, for features of this mean and classes of this prior. It is given the temperature,
+    /// and what the statistics count for.
+    pub(crate) fn new(
+        [temperature, weight]: [f64; 2],
         slots: Slots,
         mean: &[f64],
         prior: &[f64],
         device: &Device,
     ) -> Self {
-        let temperature = choice.temperature;
         let mut scaled: Vec<f64> = slots.rows.weights.iter().map(|a| a / temperature).collect();
         let offset = |(b, share): (&f64, &f64)| (b / temperature).max(LEAST_OFFSET) + share;
         let offsets = slots.rows.offsets.iter().zip(&slots.log_shares);
@@ -50,7 +49,7 @@ impl Served {
             weights: weights.transpose(),
             offsets: upload(&offsets, device),
             prior: upload(&prior, device),
-            weight: choice.weight,
+            weight,
         }
     }
 
@@ -59,7 +58,7 @@ impl Served {
     }
 
     /// Multiplies what the own model says with what the statistics say of the same samples' features.
-    pub(super) fn times(&self, own: Output, features: Tensor<2>) -> Output {
+    pub(crate) fn times(&self, own: Output, features: Tensor<2>) -> Output {
         let (scores, slots) = self.scores(features);
         let logarithm = |logits| softmax(logits, 1).add_scalar(SMALLEST).log();
         let statistics = logarithm(scores).mul_scalar(self.weight);
@@ -76,7 +75,7 @@ impl Served {
     }
 
     /// Writes into a graph the logits that [`Self::times`] computes.
-    pub(super) fn emit(&self, graph: &mut Graph, own: Value, features: Value) -> Value {
+    pub(crate) fn emit(&self, graph: &mut Graph, own: Value, features: Value) -> Value {
         let weighed = |graph: &mut Graph, logits: Value, weight: f64| {
             let probabilities = graph.softmax(logits);
             let safe = graph.add_number(probabilities, SMALLEST);

@@ -83,6 +83,7 @@ use crate::agreement;
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::memory::Memory;
+use crate::noised;
 use crate::optimizer::{Method, StepRule};
 
 pub(crate) use context::differentiate;
@@ -455,8 +456,8 @@ pub fn find(name: &str) -> Result<&'static Row, ConfigError> {
 /// Writes into a spec what its algorithm shares; for whoever makes a new spec.
 ///
 /// # Errors
-/// Fails on an unknown algorithm, on unknown or impossible hyper-parameters, on epochs ahead where there can be none, and on
-/// what does not go with statistics of peers that agree.
+/// Fails on an unknown algorithm, on unknown or impossible hyper-parameters, and on epochs ahead where there can be none. It
+/// fails, too, on what does not go with statistics of peers that agree, or with a promise of privacy.
 pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     let row = find(&spec.algorithm)?;
     if spec.training.ahead_epochs > 0 && !row.trains_ahead {
@@ -474,7 +475,8 @@ pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     }
     spec.exchange = (row.exchange)(&row.values(&spec.hyper)?);
     prepare(spec)?;
-    fedmoe_da::check(spec)
+    fedmoe_da::check(spec)?;
+    noised::protect(spec)
 }
 
 /// Puts a round before the first one in which nodes agree on the columns of their raw tables. What they agree on is part of

@@ -30,13 +30,23 @@ impl Learner {
             let samples = self.data.train.in_round(round.0, self.rounds);
             device.run(|| agreement.gather(round, &samples, device.tensors()));
         }
+        // A release is made once: another one would cost privacy again.
+        if let Some(noised) = &mut self.parts.noised
+            && !noised.is_released()
+        {
+            let samples = self.data.train.in_round(round.0, self.rounds);
+            let seeds = [self.seed, self.node_seed];
+            device.run(|| noised.release(&samples, seeds, device.tensors()));
+        }
         self.choose_agreement();
     }
 
     /// Solves for the classifiers of peers' statistics that were checked.
     pub(super) fn adopt_agreeing<P: Borrow<ParamSet> + Sync>(&mut self, peers: &[PeerExpert<P>]) {
         let device = &self.parts.device;
-        if let Some(agreement) = &mut self.parts.agreement
+        if let Some(noised) = &mut self.parts.noised {
+            device.run(|| noised.adopt(peers, device.tensors()));
+        } else if let Some(agreement) = &mut self.parts.agreement
             && let Some(round) = agreement.gathered_in()
         {
             let train = self.data.train.in_round(round.0, self.rounds);
@@ -55,6 +65,10 @@ impl Learner {
         let (validation, device) = (&self.data.validation, &self.parts.device);
         if let Some(agreement) = &mut self.parts.agreement {
             device.run(|| agreement.choose(&own, validation, device.tensors()));
+            if let Some(noised) = &mut self.parts.noised {
+                let alone = |inputs| agreement.forward(&own, inputs);
+                device.run(|| noised.choose(&alone, validation, device.tensors()));
+            }
         }
     }
 }

@@ -102,7 +102,13 @@ impl Learner {
         let predictor = self.predictor();
         match (&self.parts.statistics, &self.parts.agreement) {
             (Some((_, statistics)), _) => statistics.emit(&predictor, graph, inputs),
-            (None, Some(agreement)) => agreement.emit(&predictor, graph, inputs),
+            (None, Some(agreement)) => {
+                let alone = agreement.emit(&predictor, graph, inputs);
+                match &self.parts.noised {
+                    Some(noised) => noised.emit(graph, alone, inputs),
+                    None => alone,
+                }
+            }
             (None, None) => predictor.emit(graph, inputs),
         }
     }

@@ -8,6 +8,7 @@ use crate::agreement::Agreement;
 use crate::algorithm::{Algorithm, Part, Role};
 use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
+use crate::noised::Noised;
 use crate::weights::Weights;
 
 use super::preparing::Preparation;
@@ -20,6 +21,8 @@ pub(super) struct Parts {
     pub(super) statistics: Option<(Round, ClassStatistics)>,
     /// The statistics of the peers that agree, if the exchange wants them.
     pub(super) agreement: Option<Agreement>,
+    /// The statistics of peers under differential privacy, if the spec promises it.
+    pub(super) noised: Option<Noised>,
     /// What is known of the columns of a raw table.
     pub(super) preparation: Option<Preparation>,
 }
@@ -57,7 +60,8 @@ impl Parts {
             ]);
         }
         let agreement = self.agreement.iter().flat_map(Agreement::parts);
-        roles.extend(agreement.map(|part| (part.role, part)));
+        let noised = self.noised.iter().flat_map(Noised::parts);
+        roles.extend(agreement.chain(noised).map(|part| (part.role, part)));
         let preparation = self.preparation.as_ref();
         roles.extend(preparation.map(|own| (own.moments.role, &own.moments)));
         roles
@@ -158,6 +162,7 @@ impl Parts {
         let statistics =
             statistics.flat_map(|(_, statistics)| [&mut statistics.sums, &mut statistics.choice]);
         let agreement = self.agreement.iter_mut().flat_map(Agreement::parts_mut);
+        let noised = self.noised.iter_mut().flat_map(Noised::parts_mut);
         let preparation = self.preparation.iter_mut().map(|own| &mut own.moments);
         let mut parts: Vec<&mut Part> = self
             .algorithm
@@ -165,6 +170,7 @@ impl Parts {
             .iter_mut()
             .chain(statistics)
             .chain(agreement)
+            .chain(noised)
             .chain(preparation)
             .collect();
         self.device.run(|| {

@@ -13,6 +13,7 @@ use crate::algorithm::{Part, Role};
 use crate::batch;
 use crate::error::LearnError;
 use crate::memory::NodeMemory;
+use crate::noised::Noised;
 use crate::pool::Mixture;
 
 use super::preparing::Preparation;
@@ -93,6 +94,10 @@ impl Learner {
                 .device
                 .run(|| agreement.recall(memory, tensors))?;
         }
+        if let Some(noised) = &mut self.parts.noised {
+            let memory = memory.noised.as_ref();
+            self.parts.device.run(|| noised.recall(memory, tensors))?;
+        }
         Ok(())
     }
 
@@ -154,6 +159,7 @@ impl Learner {
             statistics: statistics.and_then(|(_, statistics)| statistics.memory()),
             pool: self.pool.as_ref().map(Mixture::memory),
             agreement: self.parts.agreement.as_ref().and_then(Agreement::memory),
+            noised: self.parts.noised.as_ref().and_then(Noised::memory),
             preparation: self
                 .parts
                 .preparation

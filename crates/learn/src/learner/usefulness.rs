@@ -18,7 +18,10 @@ impl Learner {
         let statistics = self.parts.statistics.as_ref();
         let statistics = statistics.and_then(|(_, statistics)| statistics.lacks());
         let agreement = self.parts.agreement.as_ref();
-        statistics.or_else(|| agreement.and_then(|agreement| agreement.lacks()))
+        let noised = self.parts.noised.as_ref();
+        statistics
+            .or_else(|| agreement.and_then(|agreement| agreement.lacks()))
+            .or_else(|| noised.and_then(|noised| noised.lacks()))
     }
 
     /// Says why a model with these scores is of no use, if it is no better than a constant answer.

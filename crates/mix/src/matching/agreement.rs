@@ -39,7 +39,7 @@ pub(super) const ROW: MatchingRow = MatchingRow {
             .map(|own| row(*own, known, exchange, AS_THEY_ARE));
         first.into_iter().collect()
     },
-    admits: Some(|own, theirs| judge(own, theirs, AS_THEY_ARE).map_err(|lie| lie.to_string())),
+    admits: Some(|own, theirs, _| judge(own, theirs, AS_THEY_ARE).map_err(|lie| lie.to_string())),
 };
 
 pub(super) const ROW_OF_SITES: MatchingRow = MatchingRow {
@@ -51,31 +51,51 @@ pub(super) const ROW_OF_SITES: MatchingRow = MatchingRow {
         let first = own.first().map(|own| row(*own, known, exchange, BY_SITE));
         first.into_iter().collect()
     },
-    admits: Some(|own, theirs| judge(own, theirs, BY_SITE).map_err(|lie| lie.to_string())),
+    admits: Some(|own, theirs, _| judge(own, theirs, BY_SITE).map_err(|lie| lie.to_string())),
 };
 
 /// How the class means of two nodes are compared.
 #[derive(Debug, Clone, Copy)]
-struct Comparison {
+pub(super) struct Comparison {
     /// Fewest samples of a class whose mean is compared.
     fewest_samples: f64,
     /// Whether each node's class means are compared less their own mean.
     is_centred: bool,
+    /// The deviation of the noise in each number of a class sum.
+    noise: f64,
 }
 
 const AS_THEY_ARE: Comparison = Comparison {
     fewest_samples: FEWEST_SAMPLES,
     is_centred: false,
+    noise: 0.0,
 };
 
 /// Of a table of a hundred rows the rare class may have few.
 const BY_SITE: Comparison = Comparison {
     fewest_samples: 3.0,
     is_centred: true,
+    noise: 0.0,
 };
+
+impl Comparison {
+    /// Compares class means with noise of this deviation in each number of a class sum.
+    ///
+    /// A mean of n samples has noise of a length of `√D · noise / n`, which moves its distance from another by about twice the
+    /// noise of one number of it. So a class is compared once a number of its mean has little noise beside features of length 1.
+    pub(super) fn of_noised(noise: f64) -> Self {
+        Self {
+            fewest_samples: FEWEST_SAMPLES.max(noise / MOST_NOISE_OF_A_MEAN),
+            noise,
+            ..AS_THEY_ARE
+        }
+    }
+}
 
 /// Fewest samples of a class whose mean is compared.
 const FEWEST_SAMPLES: f64 = 5.0;
+/// Most noise of a number of a mean that is compared, beside features of length 1.
+const MOST_NOISE_OF_A_MEAN: f64 = 0.07;
 /// Fewest classes that two nodes must have in common to be compared.
 const FEWEST_CLASSES: usize = 2;
 /// The agreement of nodes that cannot be compared.
@@ -146,7 +166,7 @@ impl ClassMeans {
     }
 
     /// Returns the classes that both nodes have enough samples of.
-    fn common(&self, other: &Self, by: Comparison) -> Vec<usize> {
+    pub(super) fn common(&self, other: &Self, by: Comparison) -> Vec<usize> {
         let is_compared =
             |class: &usize| self.counts[*class].min(other.counts[*class]) >= by.fewest_samples;
         (0..self.counts.len()).filter(is_compared).collect()
@@ -171,6 +191,12 @@ impl ClassMeans {
         means
     }
 
+    /// Returns what noise adds to the square of a distance from a class mean, on average.
+    fn square_of_noise(&self, class: usize, by: Comparison) -> f64 {
+        let width = self.means.len() / self.counts.len();
+        width as f64 * (by.noise / self.counts[class]).powi(2)
+    }
+
     /// Returns how far another node calls things by this node's names, 0 to 1.
     fn agreement(&self, other: &Self, by: Comparison) -> f64 {
         let common = self.common(other, by);
@@ -180,7 +206,10 @@ impl ClassMeans {
         let (mine, theirs) = (self.compared(&common, by), other.compared(&common, by));
         let is_nearest = |class: &&usize| {
             let own = &mine[*class];
-            let distance = |other_class: usize| squared_distance(own, &theirs[&other_class]);
+            let distance = |other_class: usize| {
+                let of_noise = other.square_of_noise(other_class, by);
+                squared_distance(own, &theirs[&other_class]) - of_noise
+            };
             let to_same = distance(**class);
             common
                 .iter()
@@ -190,7 +219,7 @@ impl ClassMeans {
     }
 
     /// Returns the weight of a sample of another node: 0 where it agrees no more than chance would.
-    fn weight_of(&self, other: &Self, by: Comparison) -> f64 {
+    pub(super) fn weight_of(&self, other: &Self, by: Comparison) -> f64 {
         let chance = 1.0 / self.counts.len() as f64;
         ((self.agreement(other, by) - chance) / (1.0 - chance)).max(0.0)
     }
@@ -207,7 +236,7 @@ fn squared_distance(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// Returns the sources of a node's statistics: the own ones first, then the others by weight.
-fn row(
+pub(super) fn row(
     own: ExpertId,
     known: &BTreeMap<NodeId, Arc<ProxySet>>,
     exchange: &ExpertExchange,
@@ -262,7 +291,7 @@ fn median(mine: &ClassMeans, others: &[(NodeId, ClassMeans)]) -> f64 {
 
 /// Why statistics that were fetched are not added up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-enum Lie {
+pub(super) enum Lie {
     #[error("its statistics are not counts, sums and scatter of features")]
     Form,
     #[error(
@@ -278,7 +307,7 @@ enum Lie {
 /// How many times the own features' squares those of another may be, or the reverse.
 const MOST_SPREAD: f64 = 10.0;
 /// Fewest classes whose disagreement shows that a node lied in its proxies.
-const CLASSES_OF_PROOF: usize = 3;
+pub(super) const CLASSES_OF_PROOF: usize = 3;
 /// The smallest share of the samples whose class is compared in fetched statistics.
 const LEAST_SHARE: f64 = 0.05;
 /// What rounding may add to a square.
@@ -309,16 +338,16 @@ fn judge(own: &ParamSet, theirs: &ParamSet, by: Comparison) -> Result<(), Lie> {
 
 /// Statistics as they travel.
 #[derive(Clone, Copy)]
-struct Sums<'a> {
+pub(super) struct Sums<'a> {
     /// Groups of a class; counts and sums are of groups, those of a class behind each other.
     groups: usize,
-    counts: &'a [f32],
-    sums: &'a [f32],
+    pub(super) counts: &'a [f32],
+    pub(super) sums: &'a [f32],
     scatter: &'a [f32],
 }
 
 impl<'a> Sums<'a> {
-    fn of(params: &'a ParamSet) -> Result<Self, Lie> {
+    pub(super) fn of(params: &'a ParamSet) -> Result<Self, Lie> {
         let tensor = |name: &str| {
             let is_it = |(whole, _): &(&str, _)| whole.rsplit('.').next() == Some(name);
             let found = params.iter().find(is_it);
@@ -338,12 +367,12 @@ impl<'a> Sums<'a> {
         (fits && width > 0).then_some(found).ok_or(Lie::Form)
     }
 
-    fn width(self) -> usize {
+    pub(super) fn width(self) -> usize {
         self.sums.len() / self.counts.len()
     }
 
     /// Visits the squares of all features, summed: the diagonal of the scatter.
-    fn squares(self) -> impl Iterator<Item = f64> + 'a {
+    pub(super) fn squares(self) -> impl Iterator<Item = f64> + 'a {
         let width = self.width();
         let mut at = 0;
         (0..width).map(move |row| {

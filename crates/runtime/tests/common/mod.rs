@@ -294,6 +294,7 @@ pub fn spec(nodes: u32, rounds: u32) -> FederationSpec {
             slots_per_node: None,
             max_distance: None,
             matching: Matching::default(),
+            noise: None,
         }),
         everybody_first: false,
         prepares: false,

@@ -95,6 +95,7 @@ fn by_similarity(values: &Values) -> Exchange {
             slots_per_node: Some(values.count("slots_per_node")).filter(|slots| *slots > 0),
             max_distance: Some(values.real("max_distance")).filter(|distance| *distance > 0.0),
             matching: Matching::default(),
+            noise: None,
         }),
         everybody_first: false,
         prepares: false,

@@ -1,0 +1,83 @@
+//! A learner that attacks what it would publish, with its own samples.
+
+use burn::tensor::activation::log_softmax;
+use fednode_core::Round;
+use fednode_data::Samples;
+
+use super::Learner;
+use crate::agreement::Agreement;
+use crate::algorithm::Role;
+use crate::exposure::{Exposure, Rows};
+
+/// Most samples of a kind that are tried.
+const MOST: usize = 1000;
+
+impl Learner {
+    /// Adds up what the first update would publish besides parameters, unless that was done before.
+    pub fn prepare_release(&mut self) {
+        let is_done = self.parts.agreement.as_ref().map(Agreement::gathered_in);
+        if is_done == Some(None) {
+            self.renew_agreement(Round(1));
+        }
+    }
+
+    /// Says why what the node publishes surely tells who is in its data, if it does: a second moment of fewer samples than
+    /// numbers has no direction but theirs.
+    pub fn surely_exposed(&self) -> Option<String> {
+        let agreement = self.parts.agreement.as_ref()?;
+        let samples = self.data.train.len();
+        let is_exposed = self.parts.noised.is_none() && samples <= agreement.width();
+        is_exposed.then(|| {
+            format!(
+                "statistics of {samples} samples have {} numbers each, so members can tell who is in this node's data: \
+                 `fednode privacy` measures it, and a federation of `fednode init --privacy dp:4` bounds it",
+                agreement.width()
+            )
+        })
+    }
+
+    /// Attacks the parts that this node publishes. Members are training samples; the others are those of validation and test,
+    /// which have no part in what is published.
+    pub fn exposures(&self) -> Vec<Exposure> {
+        let train = &self.data.train;
+        let members = train.subset(&spread(train.len()));
+        let [validation, test] =
+            [&self.data.validation, &self.data.test].map(|some| some.subset(&spread(some.len())));
+        let (members, others) = ([&members], [&validation, &test]);
+        let tensors = self.parts.device.tensors();
+        self.parts.device.run(|| {
+            let statistics = match (&self.parts.noised, &self.parts.agreement) {
+                (Some(noised), _) => noised.exposures(&members, &others, tensors),
+                (None, Some(agreement)) => agreement.exposures(&members, &others, tensors),
+                (None, None) => Vec::new(),
+            };
+            let parameters = self.publishes_parameters().then(|| {
+                let [inside, outside] =
+                    [&members[..], &others].map(|some| self.log_likelihoods(some));
+                Exposure::of("parameters of the trained model", "loss", &inside, &outside)
+            });
+            statistics.into_iter().chain(parameters.flatten()).collect()
+        })
+    }
+
+    /// Tells whether trained parameters leave the node.
+    fn publishes_parameters(&self) -> bool {
+        let own = self.parts.algorithm.parts();
+        own.iter().any(|part| part.role != Role::Private)
+    }
+
+    /// Returns the logarithm of the probability that the own model gives to each sample's class.
+    fn log_likelihoods(&self, samples: &[&Samples]) -> Vec<f64> {
+        let own = self.parts.algorithm.as_ref();
+        let scores = |inputs| log_softmax(own.forward(inputs).logits, 1);
+        let rows = Rows::of(samples, &scores, self.parts.device.tensors());
+        let of_class = |(row, class): (&[f32], usize)| f64::from(row[class]);
+        rows.iter().map(of_class).collect()
+    }
+}
+
+/// Returns at most [`MOST`] positions, as far apart as they can be.
+fn spread(len: usize) -> Vec<u32> {
+    let count = len.min(MOST);
+    (0..count).map(|at| (at * len / count) as u32).collect()
+}

@@ -1,0 +1,77 @@
+//! An attack on the release, and the bound that no attack exceeds.
+
+use burn::tensor::Device;
+use fednode_data::Samples;
+use fednode_mix::Statistics;
+use fednode_privacy::gaussian::strongest_attack;
+use fednode_privacy::statistics::Shares;
+
+use super::Noised;
+use crate::exposure::{Exposure, FALSE_ALARMS, Rows, dot};
+
+impl Noised {
+    /// Attacks the release with samples that are in it and others that are not.
+    ///
+    /// The score of a sample is the product of its vector with the released sum, less what it would be if the sum were of
+    /// others ([`fednode_mix::statistics::noised`] says what the vector of a sample is).
+    pub(crate) fn exposures(
+        &self,
+        members: &[&Samples],
+        others: &[&Samples],
+        device: &Device,
+    ) -> Vec<Exposure> {
+        let features = |inputs| self.features.of(inputs);
+        let [members, others] = [members, others].map(|some| Rows::of(some, &features, device));
+        let released = self.statistics([0, 1, 2].map(|at| self.numbers(&self.released, at)));
+        let total = f64::from(self.n_samples());
+        let score = |rows: &Rows, are_usual: bool| -> Vec<f64> {
+            let score = |(at, (row, class)): (usize, (&[f32], usize))| {
+                let without = are_usual.then_some(at);
+                let usual = usual_product(row, class, &others, without);
+                product(row, class, &released) - total * usual
+            };
+            rows.iter().enumerate().map(score).collect()
+        };
+        let (inside, outside) = (score(&members, false), score(&others, true));
+        let published = format!("noised sums of {} numbers", self.features.width());
+        let exposure = Exposure::of(published, "matched filter", &inside, &outside);
+        let bound = strongest_attack(self.noise, FALSE_ALARMS);
+        let bounded = |exposure| Exposure {
+            most: Some([bound.auc, bound.hits]),
+            ..exposure
+        };
+        exposure.map(bounded).into_iter().collect()
+    }
+}
+
+/// Returns the product of a sample's vector with a sum of such vectors.
+fn product(row: &[f32], class: usize, sums: &Statistics) -> f64 {
+    let (of_counts, of_sums, of_scatter) = Shares::STUDY.parts();
+    let width = row.len();
+    let first = dot(row, sums.sums[class * width..][..width].iter().copied());
+    let mut products = sums.scatter.iter();
+    let mut second = 0.0;
+    for (at, left) in row.iter().enumerate() {
+        for (place, (right, entry)) in row[at..].iter().zip(products.by_ref()).enumerate() {
+            let twice = if place == 0 { 1.0 } else { 2.0 };
+            second += twice * f64::from(*left) * f64::from(*right) * entry;
+        }
+    }
+    of_counts * sums.counts[class] + of_sums * first + of_scatter * second
+}
+
+/// Returns the mean product of a sample's vector with those of others, one of them left out.
+fn usual_product(row: &[f32], class: usize, others: &Rows, without: Option<usize>) -> f64 {
+    let (of_counts, of_sums, of_scatter) = Shares::STUDY.parts();
+    let mut sum = 0.0;
+    for (at, (other, its_class)) in others.iter().enumerate() {
+        if without == Some(at) {
+            continue;
+        }
+        let cosine = dot(row, other.iter().copied().map(f64::from));
+        let same = f64::from(u8::from(class == its_class));
+        sum += same * (of_counts + of_sums * cosine) + of_scatter * cosine * cosine;
+    }
+    let count = others.classes.len() - usize::from(without.is_some());
+    sum / (count as f64).max(1.0)
+}

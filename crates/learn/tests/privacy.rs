@@ -1,0 +1,204 @@
+//! FedMoE-DA, profile `agreement`, under a promise of differential privacy (`privacy.epsilon`).
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::federation::{self as fed, data, learner, peers, update};
+use fednode_core::spec::Preset;
+use fednode_core::{FederationSpec, HyperValue, ParamSet};
+use fednode_learn::{Learner, NoiseKey, Subset, algorithm};
+
+fn agreement() -> FederationSpec {
+    let text = |text: &str| HyperValue::Text(text.into());
+    let mut spec = fed::spec("fedmoe-da", &[("profile", text("agreement"))]);
+    spec.rounds = 4;
+    spec
+}
+
+fn promised(epsilon: f64) -> FederationSpec {
+    let mut spec = agreement();
+    spec.privacy.epsilon = Some(epsilon);
+    algorithm::fill_exchange(&mut spec).unwrap();
+    spec
+}
+
+fn secret_of(index: usize) -> NoiseKey {
+    NoiseKey::of_secret(&[index as u8; 32])
+}
+
+fn node(spec: &FederationSpec, index: usize) -> Learner {
+    let mut learner = learner(spec, index);
+    learner.draw_noise_from(secret_of(index));
+    learner
+}
+
+fn numbers<'a>(params: &'a ParamSet, name: &str) -> &'a [f32] {
+    params.get(name).unwrap().values()
+}
+
+/// Noise of a class count: sigma over the root of its share, 2 %.
+#[test]
+fn what_leaves_under_a_promise_is_the_release_alone() {
+    let spec = promised(4.0);
+    let mut node = node(&spec, 0);
+    let update = update(&mut node, 1);
+    assert!(update.shared.is_none());
+    assert_eq!(update.experts.len(), 1);
+    let (released, routed) = &update.experts[0];
+    assert_eq!(*routed, 0, "how many samples went where is a secret");
+    let counts = numbers(released, "noised.counts");
+    let labels = &data(0).train.labels;
+    let exact = |class: usize| {
+        labels
+            .iter()
+            .filter(|label| usize::from(**label) == class)
+            .count()
+    };
+    let apart: Vec<f64> = counts
+        .iter()
+        .enumerate()
+        .map(|(class, count)| f64::from(*count) - exact(class) as f64)
+        .collect();
+    // sigma = 1.081 at epsilon 4: a deviation of 7.6 samples.
+    let deviation = (apart.iter().map(|a| a * a).sum::<f64>() / apart.len() as f64).sqrt();
+    assert!((3.0..15.0).contains(&deviation), "{apart:?}");
+    let told: f32 = counts.iter().filter(|count| **count >= 1.0).sum();
+    assert_eq!(update.n_samples, told.round() as u32);
+    assert_ne!(update.n_samples as usize, labels.len());
+    // Proxies are means of the release: nothing of exact sums is in them.
+    let proxies = update.proxies.unwrap();
+    let means = proxies.iter().next().unwrap().to_vec();
+    let sums = numbers(released, "noised.sums");
+    let class = counts.iter().position(|count| *count >= 1.0).unwrap();
+    let expected = sums[class * 128] / counts[class];
+    assert!((means[1 + 10 + class * 128] - expected).abs() < 1e-4);
+}
+
+#[test]
+fn a_release_is_made_once() {
+    let spec = promised(4.0);
+    let mut first = node(&spec, 0);
+    let released = update(&mut first, 1).experts;
+    assert_eq!(update(&mut first, 2).experts, released, "in the next round");
+    // A node that goes on from its state keeps its release, whatever noise it would draw now.
+    let mut restored = learner(&spec, 0);
+    restored.restore(&first.state()).unwrap();
+    assert_eq!(
+        update(&mut restored, 3).experts,
+        released,
+        "after a restart"
+    );
+    // A node that lost its state and kept its key releases the same once more, which tells nothing new.
+    assert_eq!(
+        update(&mut node(&spec, 0), 1).experts,
+        released,
+        "without a state"
+    );
+    // Without its key the noise is another.
+    assert_ne!(
+        update(&mut learner(&spec, 0), 1).experts,
+        released,
+        "without a key"
+    );
+}
+
+#[test]
+fn noised_statistics_of_a_peer_are_served() {
+    let spec = promised(60.0);
+    let mut nodes = [0, 1].map(|index| node(&spec, index));
+    let updates = nodes.each_mut().map(|node| update(node, 1));
+    let alone = nodes[0].predict(&data(0).test).unwrap();
+    let given = peers(&spec, &updates, 0);
+    assert_eq!(given.len(), 1, "both agree as far as can be seen");
+    nodes[0].adopt_peers(&given).unwrap();
+    assert_eq!(nodes[0].lacks(), None);
+    let served = nodes[0].predict(&data(0).test).unwrap();
+    assert_ne!(served, alone);
+    assert!(nodes[0].evaluate(Subset::Test).score.accuracy > 0.7);
+    // The state holds all of it.
+    let mut restored = learner(&spec, 0);
+    restored.restore(&nodes[0].state()).unwrap();
+    assert_eq!(restored.predict(&data(0).test).unwrap(), served);
+    // Nothing of a peer's is published again.
+    assert_eq!(
+        nodes[0].experts(),
+        [ParamSet::clone(&updates[0].experts[0].0)]
+    );
+}
+
+#[test]
+fn too_much_noise_leaves_the_node_as_it_is_alone_and_it_says_so() {
+    let spec = promised(0.5);
+    let mut nodes = [0, 1].map(|index| node(&spec, index));
+    let updates = nodes.each_mut().map(|node| update(node, 1));
+    let alone = nodes[0].predict(&data(0).test).unwrap();
+    nodes[0].adopt_peers(&peers(&spec, &updates, 0)).unwrap();
+    assert_eq!(nodes[0].predict(&data(0).test).unwrap(), alone);
+    let lacks = nodes[0].lacks().unwrap();
+    assert!(lacks.contains("noise is too large"), "{lacks}");
+    // What it does alone is what it would do in no federation.
+    let mut open = agreement();
+    open.hyper
+        .insert("peers_per_expert".into(), HyperValue::Integer(0));
+    algorithm::fill_exchange(&mut open).unwrap();
+    let mut control = learner(&open, 0);
+    update(&mut control, 1);
+    assert_eq!(control.predict(&data(0).test).unwrap(), alone);
+}
+
+/// A federation of sums as they are tells everything of 180 samples with 256 features; noise bounds what anybody learns.
+#[test]
+fn an_attack_finds_who_is_in_open_sums_and_not_in_noised_ones() {
+    let mut open = learner(&agreement(), 0);
+    update(&mut open, 1);
+    let found = open.exposures();
+    assert_eq!(found[0].attack, "leverage");
+    assert!(found[0].auc > 0.99, "{found:?}");
+    assert_eq!(found[0].most, None);
+
+    let mut noised = node(&promised(1.0), 0);
+    update(&mut noised, 1);
+    let found = noised.exposures();
+    let [area, hits] = found[0].most.unwrap();
+    // The study's section 5b: at epsilon 1 no attack exceeds these.
+    assert!((area - 0.575).abs() < 1e-3 && (hits - 0.020).abs() < 1e-3);
+    assert_eq!(found.len(), 1, "parameters stay at home: {found:?}");
+    // 180 members and 20 to 40 others: the area's standard error is about 0.05.
+    assert!(found[0].auc < area + 0.2, "{found:?}");
+
+    let fedavg = fed::spec("fedavg", &[]);
+    let mut fedavg = learner(&fedavg, 0);
+    update(&mut fedavg, 1);
+    let found = fedavg.exposures();
+    assert_eq!((found.len(), found[0].attack), (1, "loss"));
+}
+
+#[test]
+fn what_a_promise_does_not_cover_is_refused() {
+    let refused = |change: &dyn Fn(&mut FederationSpec)| {
+        let mut spec = agreement();
+        spec.privacy.epsilon = Some(4.0);
+        change(&mut spec);
+        algorithm::fill_exchange(&mut spec).unwrap_err().0
+    };
+    let text = |text: &str| HyperValue::Text(text.into());
+    let cases: [(&str, &dyn Fn(&mut FederationSpec)); 5] = [
+        ("publishes parameters", &|spec| {
+            "fedavg".clone_into(&mut spec.algorithm);
+            spec.hyper.clear();
+        }),
+        ("publishes parameters", &|spec| {
+            spec.hyper.insert("base".into(), text("fedper"));
+        }),
+        ("`pool`", &|spec| spec.pool.preset = Some(Preset::Fixed)),
+        ("statistics.enabled", &|spec| spec.statistics.enabled = true),
+        ("is for images", &|spec| {
+            spec.fingerprints.input = [1, 1, 30]
+        }),
+    ];
+    for (expected, change) in cases {
+        let got = refused(change);
+        assert!(got.contains(expected), "{got}");
+    }
+}

@@ -1,0 +1,332 @@
+//! What of the owner's data has left this node, what it cost together, and the owner's budget for it.
+//!
+//! ```text
+//! update trained ─► is it in the file? ─► yes: publish it again, for nothing new leaves
+//!                                     └─► no: does it fit the budget? ─► write it down, then publish ─► adverts, blobs
+//!                                                                    └─► the node ends and says why; nothing has left
+//! ```
+//!
+//! A release is entered before anything of it is published, so a crash counts too much and never too little. A federation that
+//! promises nothing is entered once, as a release without a bound. Nodes that share a file share a budget: give all
+//! federations of the same data the same file.
+
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use fednode_core::work::Update;
+use fednode_core::{FederationId, FederationSpec};
+use fednode_privacy::budget::{
+    Adjacency, Budget, Calibrated, Change, Mechanism, Refusal, Release, Unit,
+};
+use fednode_privacy::statistics::Shares;
+use fednode_privacy::units::{Delta, Epsilon};
+use fednode_store::whole_file;
+use serde::{Deserialize, Serialize};
+
+/// The file in the state folder, unless the owner names another.
+pub const FILE: &str = "privacy.json";
+/// The owner's δ, unless there is another.
+pub const DELTA: f64 = 1e-5;
+/// Most bytes of the file: thousands of releases.
+const MOST_BYTES: u64 = 4 << 20;
+
+/// What the owner allows, and where it is kept.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OwnersBudget {
+    /// Most ε of everything that leaves, together; no bound if absent.
+    pub epsilon: Option<f64>,
+    /// The probability with which that may fail.
+    pub delta: f64,
+    /// The file of releases.
+    pub file: PathBuf,
+}
+
+/// What was released, as the file has it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// What tells this release from others: the hash of what is published, or the federation that protects nothing.
+    pub id: String,
+    /// In which federation.
+    pub federation: FederationId,
+    /// What it was.
+    #[serde(flatten)]
+    pub release: Release,
+}
+
+/// Tells why nothing is published.
+#[derive(Debug, thiserror::Error)]
+pub enum ReleaseError {
+    /// The budget does not allow it.
+    #[error(
+        "{refusal}; the owner's budget is `privacy.budget`, and `{file}` holds what was released"
+    )]
+    Refused {
+        /// Why.
+        refusal: Refusal,
+        /// The file.
+        file: String,
+    },
+    /// The budget is none.
+    #[error(
+        "`privacy.budget` and `privacy.delta` are out of range: take 0.05 to 1000, and 1e-12 to 0.01"
+    )]
+    Budget,
+    /// The file cannot be used.
+    #[error("`{file}`, which holds what this node has released, cannot be {what}: {error}")]
+    File {
+        /// The file.
+        file: String,
+        /// `read` or `written`.
+        what: &'static str,
+        /// What happened.
+        error: String,
+    },
+}
+
+/// What this member releases, and the file in which it stands.
+#[derive(Debug, Clone)]
+pub struct Releases {
+    owner: OwnersBudget,
+    federation: FederationId,
+    mechanism: Mechanism,
+}
+
+/// Neighbouring data sets have one row more or less.
+const ADJACENCY: Adjacency = Adjacency {
+    unit: Unit::Row,
+    change: Change::AddRemove,
+};
+
+impl Releases {
+    /// Takes from a spec what a release of its nodes promises.
+    pub fn new(spec: &FederationSpec, owner: OwnersBudget) -> Self {
+        let experts = spec.exchange.experts.as_ref();
+        let noise = experts.and_then(|experts| experts.noise);
+        // The exchange names the noise of a class sum, whose numbers have the root of their share of a sample's length.
+        let calibrated = noise
+            .and_then(|noise| Calibrated::new(noise * Shares::STUDY.parts().1.sqrt(), 1.0).ok());
+        let mechanism = calibrated.map_or(Mechanism::Unprotected, |noise| Mechanism::Gaussian {
+            noise,
+            adjacency: ADJACENCY,
+        });
+        Self {
+            owner,
+            federation: spec.id(),
+            mechanism,
+        }
+    }
+
+    /// Returns what was released before. A file that is not there holds nothing.
+    ///
+    /// # Errors
+    /// Fails if the file cannot be read as one of releases.
+    pub fn read(path: &Path) -> Result<Vec<Entry>, ReleaseError> {
+        let failed = |error: String| ReleaseError::File {
+            file: path.display().to_string(),
+            what: "read",
+            error,
+        };
+        let size = match fs::metadata(path) {
+            Ok(found) => found.len(),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(failed(error.to_string())),
+        };
+        if size > MOST_BYTES {
+            return Err(failed(format!("it has {size} bytes")));
+        }
+        let text = fs::read(path).map_err(|error| failed(error.to_string()))?;
+        serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))
+    }
+
+    /// Returns ε of these releases together, at the owner's δ: infinite if one of them has no bound.
+    ///
+    /// # Errors
+    /// Fails on an owner's δ out of range.
+    pub fn spent(owner: &OwnersBudget, entries: &[Entry]) -> Result<f64, ReleaseError> {
+        // Whatever the budget: what is spent does not depend on it.
+        let budget = budget(1.0, owner.delta)?;
+        let releases = entries.iter().map(|entry| &entry.release);
+        Ok(budget.spent(releases).epsilon)
+    }
+
+    /// Refuses at once what can never be published: a federation without a promise where the owner has a budget.
+    ///
+    /// # Errors
+    /// As [`Self::admit`].
+    pub fn check(&self) -> Result<(), ReleaseError> {
+        if self.owner.epsilon.is_some() && self.mechanism == Mechanism::Unprotected {
+            return self.admit_as(self.federation.to_string(), 0);
+        }
+        Ok(())
+    }
+
+    /// Enters a release before it is published; one that was entered before costs nothing. `when` is in seconds since 1970.
+    ///
+    /// # Errors
+    /// Refuses what does not fit the owner's budget, and fails if the file cannot be read or written. Nothing may be published
+    /// then.
+    pub fn admit(&self, update: &Update, when: u64) -> Result<(), ReleaseError> {
+        let released = update.experts.first();
+        let id = match (self.mechanism, released) {
+            (Mechanism::Unprotected, _) | (_, None) => self.federation.to_string(),
+            (_, Some((params, _))) => params.to_blob().0.id.to_string(),
+        };
+        self.admit_as(id, when)
+    }
+
+    fn admit_as(&self, id: String, when: u64) -> Result<(), ReleaseError> {
+        let file = &self.owner.file;
+        let failed = |what: &'static str| {
+            let file = file.display().to_string();
+            move |error: std::io::Error| ReleaseError::File {
+                file,
+                what,
+                error: error.to_string(),
+            }
+        };
+        // Of nodes that share the file, one at a time reads and writes it.
+        let guard = File::create(file.with_extension("lock")).map_err(failed("written"))?;
+        guard.lock().map_err(failed("written"))?;
+        let mut entries = Self::read(file)?;
+        if entries.iter().any(|entry| entry.id == id) {
+            return Ok(());
+        }
+        let release = Release {
+            what: match self.mechanism {
+                Mechanism::Unprotected => "whatever the federation's algorithm shares".to_owned(),
+                _ => "class statistics".to_owned(),
+            },
+            when,
+            mechanism: self.mechanism,
+        };
+        if let Some(epsilon) = self.owner.epsilon {
+            let budget = budget(epsilon, self.owner.delta)?;
+            let before: Vec<Release> = entries.iter().map(|entry| entry.release.clone()).collect();
+            let admitted = budget.may_release(&before, &release);
+            admitted.map_err(|refusal| ReleaseError::Refused {
+                refusal,
+                file: file.display().to_string(),
+            })?;
+        }
+        entries.push(Entry {
+            id,
+            federation: self.federation,
+            release,
+        });
+        let text = serde_json::to_vec_pretty(&entries).expect("entries have text keys");
+        whole_file::write(file, &text).map_err(failed("written"))
+    }
+}
+
+fn budget(epsilon: f64, delta: f64) -> Result<Budget, ReleaseError> {
+    let numbers = Epsilon::new(epsilon).ok().zip(Delta::new(delta).ok());
+    let (epsilon, delta) = numbers.ok_or(ReleaseError::Budget)?;
+    Ok(Budget {
+        epsilon,
+        delta,
+        adjacency: ADJACENCY,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fednode_core::{ExpertExchange, Matching, ParamSet, PeersPerExpert};
+
+    use super::*;
+
+    /// The noise of ε = 4 (the study's table: sigma 1.081), for numbers of class sums.
+    const NOISE: f64 = 1.081 / 0.692_820_323_027_551;
+
+    fn releases(folder: &Path, epsilon: Option<f64>, noise: Option<f64>) -> Releases {
+        let mut spec = FederationSpec::default();
+        spec.exchange.experts = Some(ExpertExchange {
+            noise,
+            ..ExpertExchange::by(Matching::named("noised-agreement"), PeersPerExpert::ALL)
+        });
+        let owner = OwnersBudget {
+            epsilon,
+            delta: 1e-5,
+            file: folder.join(FILE),
+        };
+        Releases::new(&spec, owner)
+    }
+
+    fn update(value: f32) -> Update {
+        let mut params = ParamSet::new();
+        params.insert("noised.counts", &[1], vec![value]).unwrap();
+        Update {
+            shared: None,
+            experts: vec![(Arc::new(params), 0)],
+            proxies: None,
+            n_samples: 1,
+            train_loss: 0.0,
+            expert_share: Vec::new(),
+            steps: 0,
+            multiply_adds: 0,
+        }
+    }
+
+    #[test]
+    fn a_release_counts_once_and_another_one_adds_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let ours = releases(folder.path(), Some(6.0), Some(NOISE));
+        ours.check().unwrap();
+        for when in [10, 20] {
+            ours.admit(&update(1.0), when).unwrap();
+        }
+        let entries = Releases::read(&ours.owner.file).unwrap();
+        assert_eq!((entries.len(), entries[0].release.when), (1, 10));
+        let spent = Releases::spent(&ours.owner, &entries).unwrap();
+        assert!((spent - 4.0).abs() < 0.01, "{spent}");
+        // Two of them are 1.081 / sqrt(2): epsilon 5.98 by the analytic formula.
+        ours.admit(&update(2.0), 30).unwrap();
+        let refused = ours.admit(&update(3.0), 40).unwrap_err().to_string();
+        assert!(refused.contains("above the budget of 6"), "{refused}");
+        assert_eq!(Releases::read(&ours.owner.file).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn what_nothing_protects_has_no_bound() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = releases(folder.path(), None, None);
+        open.check().unwrap();
+        open.admit(&update(1.0), 1).unwrap();
+        open.admit(&update(2.0), 2).unwrap();
+        let entries = Releases::read(&open.owner.file).unwrap();
+        assert_eq!(entries.len(), 1, "a federation is entered once");
+        assert_eq!(
+            Releases::spent(&open.owner, &entries).unwrap(),
+            f64::INFINITY
+        );
+        // From then on no budget can hold.
+        let bounded = releases(folder.path(), Some(6.0), Some(NOISE));
+        let refused = bounded.admit(&update(1.0), 3).unwrap_err().to_string();
+        assert!(refused.contains("has no bound"), "{refused}");
+        let folder = tempfile::tempdir().unwrap();
+        let refused = releases(folder.path(), Some(6.0), None).check();
+        assert!(
+            refused
+                .unwrap_err()
+                .to_string()
+                .contains("nothing protects it")
+        );
+    }
+
+    #[test]
+    fn a_broken_file_stops_publishing() {
+        let folder = tempfile::tempdir().unwrap();
+        let ours = releases(folder.path(), Some(6.0), Some(NOISE));
+        fs::write(&ours.owner.file, b"[{").unwrap();
+        let error = ours.admit(&update(1.0), 1).unwrap_err().to_string();
+        assert!(error.contains("cannot be read"), "{error}");
+        assert_eq!(
+            fs::read(&ours.owner.file).unwrap(),
+            b"[{",
+            "and stays as it is"
+        );
+    }
+}

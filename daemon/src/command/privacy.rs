@@ -1,0 +1,230 @@
+//! `fednode privacy`: what a node's published parts tell of who is in its data, measured at home.
+//!
+//! The settings are those of `fednode start`, so it answers before a node joins what the node would publish. With a state
+//! folder that holds a model it answers for that.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use fednode_config::flags::Flags;
+use fednode_learn::{Exposure, Learner, own_model};
+use fednode_runtime::exit::ExitCode;
+use fednode_runtime::releases::{Entry, Releases};
+use serde::Serialize;
+
+use fednode_cli::config::Config;
+use fednode_cli::data::Mine;
+use fednode_cli::device::Choice;
+use fednode_cli::failure::{OrFail, no_learner};
+use fednode_cli::initial;
+use fednode_cli::layers;
+use fednode_cli::model::{Model, SPEC_FILE};
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::table::{number, percent, render, text};
+
+use super::start::read_spec;
+
+/// From which area on an attack tells members from others about as it likes.
+const CERTAIN: f64 = 0.95;
+/// Up to which area an attack does hardly better than guessing, with some hundred samples.
+const GUESSING: f64 = 0.55;
+
+/// What is typed: as for `fednode start`.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    settings: Flags<Config>,
+    /// The file with all of these [default: $FEDNODE_CONFIG, else node.toml if it exists].
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Attacks what the node publishes, and prints what the attacks reach.
+pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    let config = layers::resolve(&args.settings.layer, args.config.as_deref())?;
+    fednode_runtime::allocator::settle();
+    let spec = read_spec(&config)?;
+    let mine = Mine::load(&config, &spec)?;
+    let own = match &config.model {
+        None => own_model::by_number(&spec, mine.position),
+        Some(name) => own_model::chosen(&spec, name).or_fail(ExitCode::Configuration)?,
+    };
+    let device = Choice::find(&config.device)?.open(config.threads)?;
+    let mut learner =
+        Learner::new(&own, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
+    let has_state = config.state().join(SPEC_FILE).exists();
+    if has_state {
+        let model = Model::of_state(config.state())?;
+        learner.restore(&model.params).or_fail(ExitCode::State)?;
+    } else {
+        let initial = initial::of(&own, config.initial.as_deref())?;
+        initial::start(&mut learner, initial.as_deref())?;
+    }
+    learner.prepare_release();
+    let owner = config.owners_budget();
+    let entries = Releases::read(&owner.file).or_fail(ExitCode::State)?;
+    let answer = Answer {
+        privacy: spec.privacy.mode().to_string(),
+        is_published: has_state,
+        attacks: learner.exposures(),
+        spent: Spent {
+            epsilon: Releases::spent(&owner, &entries).or_fail(ExitCode::Configuration)?,
+            delta: owner.delta,
+            budget: owner.epsilon,
+            file: owner.file,
+        },
+        releases: entries,
+    };
+    output::print(&answer, form)
+}
+
+#[derive(Debug, Serialize)]
+struct Answer {
+    /// `open`, or `dp:` and ε.
+    privacy: String,
+    /// Whether the parts are those of a node that took part.
+    is_published: bool,
+    /// What attacks reach.
+    attacks: Vec<Exposure>,
+    /// What the releases of this node cost together.
+    spent: Spent,
+    /// What has left this node, as its file of releases has it.
+    releases: Vec<Entry>,
+}
+
+#[derive(Debug, Serialize)]
+struct Spent {
+    /// ε of all releases together; no number in JSON where nothing bounds it.
+    epsilon: f64,
+    /// The probability with which that may fail.
+    delta: f64,
+    /// Most ε that the owner allows.
+    budget: Option<f64>,
+    /// The file of releases.
+    file: PathBuf,
+}
+
+impl Spent {
+    fn sentence(&self, releases: usize) -> String {
+        let file = self.file.display();
+        let budget = self
+            .budget
+            .map_or_else(String::new, |budget| format!(" of the owner's {budget}"));
+        match (releases, self.epsilon.is_finite()) {
+            (0, _) => format!("released so far: nothing (`{file}`){budget}\n"),
+            (_, true) => format!(
+                "released so far: {releases}, epsilon {:.2}{budget} at delta {:e} (`{file}`)\n",
+                self.epsilon, self.delta
+            ),
+            (_, false) => format!(
+                "released so far: {releases}, without a bound, since nothing protects at least one of them (`{file}`)\n"
+            ),
+        }
+    }
+}
+
+impl Report for Answer {
+    fn human(&self) -> String {
+        let tense = if self.is_published {
+            "publishes"
+        } else {
+            "would publish"
+        };
+        if self.attacks.is_empty() {
+            return format!(
+                "privacy {}: this node {tense} no parts that were attacked here, or has no held-out samples to compare with\n{}",
+                self.privacy,
+                self.spent.sentence(self.releases.len())
+            );
+        }
+        let columns = [
+            text("published"),
+            text("attack"),
+            number("members"),
+            number("others"),
+            number("area"),
+            number("found at 1 %"),
+            number("area at most"),
+        ];
+        let rows: Vec<Vec<String>> = self.attacks.iter().map(row).collect();
+        let table = render(&columns, &rows);
+        let words: String = self.attacks.iter().map(sentence).collect();
+        format!(
+            "privacy {}: what this node {tense}, and whether it tells training samples from others\n\n{table}\n{words}\n\
+             area: how often an attack ranks a training sample above another one; 0.5 is guessing, 1 is certainty.\n\
+             found at 1 %: training samples found where 1 % of the others are taken for such, too; it takes 100 others.\n\
+             area at most: what no attack exceeds, whatever it knows; a dash where nothing bounds it.\n{}",
+            self.privacy,
+            self.spent.sentence(self.releases.len())
+        )
+    }
+}
+
+fn row(attack: &Exposure) -> Vec<String> {
+    let dash = || "-".to_owned();
+    vec![
+        attack.published.clone(),
+        attack.attack.to_owned(),
+        attack.members.to_string(),
+        attack.others.to_string(),
+        format!("{:.3}", attack.auc),
+        attack.hits.map_or_else(dash, percent),
+        attack
+            .most
+            .map_or_else(dash, |[area, _]| format!("{area:.3}")),
+    ]
+}
+
+/// Says in words what an attack reaches.
+fn sentence(attack: &Exposure) -> String {
+    let published = &attack.published;
+    if attack.auc >= CERTAIN {
+        format!(
+            "! {published}: whoever sees it can tell who is in the data. Protect it: `fednode init --privacy dp:4`\n"
+        )
+    } else if attack.auc > GUESSING {
+        format!(
+            "! {published}: whoever sees it can guess who is in the data, better than by chance\n"
+        )
+    } else {
+        format!("  {published}: this attack did hardly better than guessing\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attack(auc: f64, most: Option<[f64; 2]>) -> Exposure {
+        Exposure {
+            published: "sums".into(),
+            attack: "leverage",
+            members: 300,
+            others: 150,
+            auc,
+            hits: Some(0.25),
+            most,
+        }
+    }
+
+    #[test]
+    fn a_table_has_a_row_for_each_attack_and_says_what_it_means() {
+        let answer = Answer {
+            privacy: "open".into(),
+            is_published: false,
+            attacks: vec![attack(1.0, None), attack(0.52, Some([0.743, 0.081]))],
+            spent: Spent {
+                epsilon: 4.0,
+                delta: 1e-5,
+                budget: Some(8.0),
+                file: "state/privacy.json".into(),
+            },
+            releases: Vec::new(),
+        };
+        let text = answer.human();
+        assert!(text.contains("would publish"), "{text}");
+        assert!(text.contains("1.000") && text.contains("0.743"), "{text}");
+        assert!(text.contains("can tell who is in the data"), "{text}");
+        assert!(text.contains("hardly better than guessing"), "{text}");
+    }
+}

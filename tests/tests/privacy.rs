@@ -1,0 +1,153 @@
+//! A federation under a promise of differential privacy, with the real binaries.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+
+use fednode_e2e::{fednode, json_of, run};
+use serde_json::Value;
+
+/// Little data: only a large ε leaves statistics of any use, which is all that this is about.
+const PROMISE: [&str; 8] = [
+    "--nodes",
+    "3",
+    "--rounds",
+    "2",
+    "--seed",
+    "1",
+    "--privacy",
+    "dp:40",
+];
+
+fn command(name: &str, out: &Path, more: &[&str]) -> Command {
+    let mut command = fednode();
+    command.args([name, "--json", "--device", "cpu", "--out"]);
+    command.arg(out).args(more);
+    command
+}
+
+fn json(path: &Path) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// What a record says of samples is what the release says: nobody else may learn the true number.
+fn numbers_of_samples(out: &Path) -> Vec<u64> {
+    let text = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+    let number = |line: &str| serde_json::from_str::<Value>(line).unwrap()["n_samples"].as_u64();
+    text.lines().filter_map(number).collect()
+}
+
+#[test]
+fn a_swarm_with_a_promise_counts_what_each_node_releases() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let more = [&PROMISE[..], &["--no-control"]].concat();
+    let summary = json_of(&run(command("swarm", &out, &more)));
+    assert_eq!(summary["privacy"]["mode"], "dp:40");
+    assert_eq!(summary["privacy"]["epsilon"], 40.0);
+    assert_eq!(summary["privacy"]["delta"], 1e-5);
+    let nodes = summary["per_node"].as_array().unwrap();
+    assert_eq!(nodes.len(), 3);
+    assert!(
+        nodes.iter().all(|node| node["lacks"].is_null()),
+        "{summary}"
+    );
+    for node in 1..=3 {
+        let state = out.join(format!("nodes/{node}/state"));
+        let releases = json(&state.join("privacy.json"));
+        let releases = releases.as_array().unwrap();
+        assert_eq!(releases.len(), 1, "one release in two rounds");
+        assert_eq!(releases[0]["what"], "class statistics");
+    }
+    // The owner sees it, with what attacks reach, and does not release any more by looking.
+    let state = out.join("nodes/1/state");
+    let mut look = fednode();
+    look.args(["privacy", "--json", "--config"]);
+    look.arg(out.join("nodes/1/node.toml"));
+    let answer = json_of(&run(look));
+    assert_eq!(answer["is_published"], true);
+    let spent = answer["spent"]["epsilon"].as_f64().unwrap();
+    assert!((39.9..=40.0).contains(&spent), "{answer}");
+    assert_eq!(answer["attacks"][0]["attack"], "matched filter");
+    assert_eq!(
+        json(&state.join("privacy.json")).as_array().unwrap().len(),
+        1
+    );
+}
+
+#[test]
+fn a_simulation_with_a_promise_is_repeated_to_the_last_bit() {
+    let folder = tempfile::tempdir().unwrap();
+    let summaries = ["a", "b"].map(|name| {
+        let out = folder.path().join(name);
+        let more = [&PROMISE[..], &["--control"]].concat();
+        let summary = json_of(&run(command("simulate", &out, &more)));
+        (out, summary)
+    });
+    let hashes = summaries.each_ref().map(|(_, summary)| {
+        let nodes = summary["per_node"].as_array().unwrap();
+        nodes
+            .iter()
+            .map(|node| node["parameters_hash"].clone())
+            .collect::<Vec<_>>()
+    });
+    assert_eq!(hashes[0], hashes[1]);
+    let (out, summary) = &summaries[0];
+    assert_eq!(summary["privacy"]["mode"], "dp:40");
+    assert!(
+        summary["served"].is_f64() && summary["alone"].is_f64(),
+        "{summary}"
+    );
+    let told = numbers_of_samples(out);
+    let train = summary["per_node"].as_array().unwrap().iter();
+    let train: Vec<u64> = train
+        .map(|node| node["train_samples"].as_u64().unwrap())
+        .collect();
+    assert_eq!(told.len(), 6, "three nodes, two rounds");
+    assert!(told.iter().all(|told| *told > 0), "{told:?}");
+    assert_ne!(told[..3], train[..], "the true numbers stay at home");
+}
+
+#[test]
+fn an_owners_budget_keeps_a_node_out_of_a_federation_that_promises_less() {
+    let folder = tempfile::tempdir().unwrap();
+    let start = |promise: &str, budget: &str| {
+        let folder = folder.path().join(promise.replace(':', "-"));
+        let mut init = fednode();
+        init.args([
+            "init",
+            "--open",
+            "--nodes",
+            "2",
+            "--data",
+            "digits",
+            "--privacy",
+            promise,
+        ]);
+        init.arg(&folder);
+        assert!(init.output().unwrap().status.success());
+        let mut start = fednode();
+        start
+            .arg("start")
+            .arg("--config")
+            .arg(folder.join("node.toml"));
+        start.args([
+            "--device",
+            "cpu",
+            "--shard",
+            "1/2",
+            "--set",
+            "network.mdns=false",
+        ]);
+        start.args(["--set", &format!("privacy.budget={budget}")]);
+        let output = start.output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        (output.status.code(), text)
+    };
+    let (code, text) = start("open", "4");
+    assert_eq!(code, Some(3), "{text}");
+    assert!(
+        text.contains("nothing protects it") && text.contains("privacy.budget"),
+        "{text}"
+    );
+}
