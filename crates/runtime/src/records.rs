@@ -8,7 +8,17 @@ use fednode_core::Round;
 
 use crate::status::RoundRecord;
 
-/// Appends records to `metrics.jsonl`; each line is one write, so a crash tears at most the last one.
+/// Most bytes of a line that is looked at.
+const MOST_OF_A_LINE: u64 = 1 << 20;
+
+/// What tells a line's round.
+#[derive(serde::Deserialize)]
+struct OfRound {
+    round: Round,
+}
+
+/// Appends records to `metrics.jsonl`; each line is one write, so a crash tears at most the last one. A node that goes on within
+/// an exchange has written its round before: the new record takes the place of the last line, if that is of the same round.
 ///
 /// # Errors
 /// Fails if the disk does.
@@ -22,9 +32,27 @@ pub(crate) fn append(path: &Path, records: &[RoundRecord]) -> io::Result<()> {
         file.write_all(b"\n")?;
     }
     for record in records {
+        remove_last_of(&mut file, record.round)?;
         let mut line = serde_json::to_vec(record)?;
         line.push(b'\n');
         file.write_all(&line)?;
+    }
+    Ok(())
+}
+
+/// Removes the last line if it is a record of this round.
+fn remove_last_of(file: &mut std::fs::File, round: Round) -> io::Result<()> {
+    let end = file.seek(SeekFrom::End(0))?;
+    let start = end.saturating_sub(MOST_OF_A_LINE);
+    file.seek(SeekFrom::Start(start))?;
+    let mut tail = Vec::new();
+    file.take(MOST_OF_A_LINE).read_to_end(&mut tail)?;
+    let line = tail.strip_suffix(b"\n").unwrap_or(&tail);
+    let begins = line.iter().rposition(|byte| *byte == b'\n');
+    let begins = begins.map_or(0, |newline| newline + 1);
+    let last: Option<OfRound> = serde_json::from_slice(&line[begins..]).ok();
+    if last.is_some_and(|last| last.round == round) {
+        file.set_len(start + begins as u64)?;
     }
     Ok(())
 }
@@ -63,10 +91,6 @@ pub fn read(path: &Path) -> io::Result<Vec<RoundRecord>> {
 /// # Errors
 /// Fails if the disk does; the file is as it was then.
 pub(crate) fn tidy(path: &Path) -> io::Result<usize> {
-    #[derive(serde::Deserialize)]
-    struct OfRound {
-        round: Round,
-    }
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         text => text?,
@@ -99,6 +123,21 @@ mod tests {
     const ME: NodeId = NodeId::from_bytes([1; 32]);
 
     #[test]
+    fn a_round_that_is_written_again_takes_the_place_of_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path_in(folder.path());
+        let record = |round, at| RoundRecord::new(Round(round), ME, Timestamp(at));
+        for at in 1..=3 {
+            append(&path, &[record(1, at)]).unwrap();
+        }
+        append(&path, &[record(2, 4), record(2, 5)]).unwrap();
+        assert_eq!(read(&path).unwrap(), [record(1, 3), record(2, 5)]);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(text.lines().count(), 2);
+        assert_eq!(tidy(&path).unwrap(), 0, "nothing is left to tidy");
+    }
+
+    #[test]
     fn the_file_survives_a_torn_line_and_keeps_the_last_of_each_round() {
         let folder = tempfile::tempdir().unwrap();
         let path = path_in(folder.path());
@@ -106,7 +145,7 @@ mod tests {
         let first = RoundRecord::new(Round(1), ME, Timestamp(1));
         let again = RoundRecord::new(Round(1), ME, Timestamp(2));
         let second = RoundRecord::new(Round(2), ME, Timestamp(3));
-        append(&path, &[first, again.clone(), second.clone()]).unwrap();
+        append(&path, &[first, second.clone(), again.clone()]).unwrap();
         std::fs::OpenOptions::new()
             .append(true)
             .open(&path)
