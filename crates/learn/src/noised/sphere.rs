@@ -21,8 +21,11 @@ const SILHOUETTES: usize = 2000;
 /// The smallest length that something is divided by.
 const TINY: f64 = 1e-6;
 
-/// Directions by seed and shape of the images: a process makes each once.
-static KNOWN: Mutex<BTreeMap<(u64, [usize; 3]), Arc<Sphere>>> = Mutex::new(BTreeMap::new());
+/// A seed and the shape of the images.
+type Kind = (u64, [usize; 3]);
+
+/// Directions by kind: a process makes each once.
+static KNOWN: Mutex<BTreeMap<Kind, Arc<Sphere>>> = Mutex::new(BTreeMap::new());
 
 /// The map from inputs to features, and its arrays.
 pub(super) struct OnSphere {
