@@ -1,0 +1,89 @@
+"""What packages are made of: the version, the time, and the two binaries."""
+import os
+import pathlib
+import shutil
+import struct
+import subprocess
+import tomllib
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+PROGRAMS = ("fednode", "fedboot")
+# What ELF calls a machine, and what Debian, RPM and OCI call it.
+MACHINES = {62: ("amd64", "x86_64", "amd64"), 183: ("arm64", "aarch64", "arm64")}
+
+
+class Unusable(Exception):
+    """Says in one line why there is no package."""
+
+
+class Source:
+    """The binaries, stripped, and what all packages say of them."""
+
+    def __init__(self, binaries, scratch):
+        self.version = version()
+        self.epoch = epoch()
+        self.scratch = scratch
+        self.programs = {name: stripped(binaries / name, scratch / name) for name in PROGRAMS}
+        self.debian, self.machine, self.oci = architecture(self.programs["fednode"])
+        for name, path in self.programs.items():
+            said = run(path, "--version").strip()
+            if said != f"{name} {self.version}":
+                raise Unusable(f"`{binaries / name}` says `{said}`, and Cargo.toml says {self.version}: build it again")
+
+
+def run(*command, **options):
+    """Returns what a command prints; its environment has no settings of ours and no language."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FEDNODE_", "FEDBOOT_"))}
+    environment = {**kept, "LC_ALL": "C.UTF-8", "TZ": "UTC", **options.pop("env", {})}
+    command = [str(word) for word in command]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, stdin=subprocess.DEVNULL, **options)
+    if done.returncode != 0:
+        raise Unusable(f"`{' '.join(command[:2])}` failed: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
+
+
+def need(program, package):
+    """Makes sure that a program is there."""
+    if shutil.which(program) is None:
+        raise Unusable(f"`{program}` is missing: install what Debian calls {package}")
+
+
+def version():
+    return tomllib.loads((ROOT / "Cargo.toml").read_text())["workspace"]["package"]["version"]
+
+
+def epoch():
+    """The time that all files and packages bear: SOURCE_DATE_EPOCH, else that of the last commit."""
+    given = os.environ.get("SOURCE_DATE_EPOCH")
+    return int(given or run("git", "-C", ROOT, "log", "-1", "--format=%ct"))
+
+
+def built():
+    """Builds both binaries as `scripts/demo` does, and returns their folder."""
+    line = ". scripts/env.sh && need_compiler >&2 && cargo build --release --locked --bin fednode --bin fedboot >&2"
+    command = ["bash", "-euc", f"{line} && echo \"$CARGO_TARGET_DIR/release\""]
+    done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        raise Unusable("cargo could not build the binaries")
+    return pathlib.Path(done.stdout.strip())
+
+
+def stripped(binary, target):
+    """Copies a binary without its symbols."""
+    need("strip", "binutils")
+    if not binary.is_file():
+        raise Unusable(f"there is no `{binary}`: build it, or name the folder of both binaries with --bin")
+    run("strip", "--strip-unneeded", "--remove-section=.comment", "-o", target, binary)
+    target.chmod(0o755)
+    return target
+
+
+def architecture(binary):
+    with binary.open("rb") as file:
+        head = file.read(20)
+    if head[:4] != b"\x7fELF":
+        raise Unusable(f"`{binary}` is no ELF program")
+    [machine] = struct.unpack_from("<H", head, 18)
+    if machine not in MACHINES:
+        raise Unusable(f"`{binary}` is for ELF machine {machine}, and packages are known for {list(MACHINES)}")
+    return MACHINES[machine]

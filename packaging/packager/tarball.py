@@ -1,0 +1,41 @@
+"""The tarball: programs, units and documents, to be unpacked anywhere on a glibc system."""
+import re
+
+from .content import DOC, UNITS, Tree, packed
+from .source import ROOT, need, run
+
+README = """fednode {version} for {machine}, Linux with glibc {glibc} or newer.
+
+bin/fednode and bin/fedboot run from any folder. Nothing need be installed:
+
+    bin/fednode swarm --nodes 3 --rounds 3
+
+share/ holds manual pages and completions. systemd/ holds units: they expect the programs in /usr/bin and the users of
+sysusers.d/fednode.conf. doc/ holds licences, the list of changes and a bill of materials.
+"""
+# Where the parts of the installed tree stand in the tarball.
+PLACES = [(f"{UNITS}/", "systemd/"), (f"{DOC}/", "doc/"), ("usr/lib/sysusers.d/", "sysusers.d/"),
+          ("etc/fednode/", "systemd/"), ("usr/", "")]
+
+
+def make(source, tree, out, level):
+    """Writes the tarball into a folder and returns its path."""
+    name = f"fednode-{source.version}-{source.machine}-linux-gnu"
+    moved = Tree()
+    for path, file in tree.items():
+        old, new = next(pair for pair in PLACES if path.startswith(pair[0]))
+        moved[new + path.removeprefix(old)] = file
+    fields = {"version": source.version, "machine": source.machine, "glibc": glibc(source)}
+    moved.put("README", README.format(**fields))
+    moved.put("doc/CHANGELOG.md", (ROOT / "CHANGELOG.md").read_bytes())
+    package = out / f"{name}.tar.gz"
+    package.write_bytes(packed(moved.tar(source.epoch, f"{name}/"), level, source.epoch))
+    return package
+
+
+def glibc(source):
+    """Returns the newest version of glibc of which the programs need a symbol."""
+    need("objdump", "binutils")
+    said = "".join(run("objdump", "-T", path) for path in source.programs.values())
+    versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_(\d+(?:\.\d+)+)", said)}
+    return ".".join(map(str, max(versions)))
