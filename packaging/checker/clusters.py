@@ -1,0 +1,125 @@
+"""Manifests, chart and compose file against the schemas, and what the rules of a strict cluster would say of them."""
+import json
+import pathlib
+import subprocess
+
+from . import tools
+from .report import hold, run
+
+HERE = pathlib.Path(__file__).resolve().parents[1]
+KUBERNETES = HERE / "kubernetes"
+VERSIONS = ("1.28", "1.33")
+# Values that reach every branch of the templates.
+CASES = {
+    "defaults": [],
+    "own files": ["--set-file", "federation.spec={spec}", "--set-file", "federation.networkKey={key}"],
+    "tickets, no fedboot": [
+        "--set", "membership=tickets,fedboot.enabled=false,nodes.share=false,nodes.divided=false,storageClassName=local",
+        "--set", "nodes.data=csv:/data/ward.csv\\,label=outcome,nodes.dataVolume.hostPath.path=/srv/ward",
+        "--set", "federation.tickets.fednode-node-1=ticket-one,networkPolicy.outside={{192.0.2.0/24}}",
+    ],
+    "tickets, fedboot": ["--set", "membership=tickets,podAnnotations.team=a,nodeSelector.edge=yes,imagePullSecrets[0].name=pull",
+                         "--set", "nodes.env.FEDNODE_COMPRESSION=off,fedboot.env.FEDBOOT_QUOTA_MIB=64"],
+    "no policy": ["--set", "networkPolicy.enabled=false,tolerations[0].operator=Exists"],
+}
+AS_JSON = "import json, sys, yaml; print(json.dumps([d for d in yaml.safe_load_all(open(sys.argv[1])) if d]))"
+
+
+def documents(path):
+    """Returns the documents of a YAML file."""
+    return json.loads(run(tools.python(), "-c", AS_JSON, path))
+
+
+def render(helm, *flags, namespace="fednode"):
+    command = [helm, "template", "fednode", KUBERNETES / "chart", "--namespace", namespace, *flags]
+    return run(*command)
+
+
+def validate(path):
+    """Holds a file to the schemas of an old and of a newer Kubernetes; unknown fields are errors. Returns its documents."""
+    for version in VERSIONS:
+        run(tools.python("kubernetes-validate"), "--strict", "-k", version, path)
+    found = documents(path)
+    for document in found:
+        if document["kind"] == "StatefulSet":
+            restricted(document)
+    return found
+
+
+def restricted(document):
+    """Holds pods to the profile `restricted`, and to a read-only root."""
+    name, pod = document["metadata"]["name"], document["spec"]["template"]["spec"]
+    context = pod["securityContext"]
+    hold(context["runAsNonRoot"] and context["seccompProfile"]["type"] == "RuntimeDefault", f"{name}: runs as root")
+    hold(not pod["automountServiceAccountToken"], f"{name}: has a token of the cluster")
+    for container in [*pod["initContainers"], *pod["containers"]]:
+        own = container["securityContext"]
+        hold(own["readOnlyRootFilesystem"] and not own["allowPrivilegeEscalation"] and own["capabilities"]["drop"] == ["ALL"],
+             f"{name}: container {container['name']} may more than it needs")
+        hold("memory" in container["resources"]["limits"], f"{name}: container {container['name']} has no limit")
+    labels = document["spec"]["template"]["metadata"]["labels"].items()
+    hold(document["spec"]["selector"]["matchLabels"].items() <= labels, f"{name}: selects other pods than its own")
+
+
+def chart(scratch):
+    """Renders the chart with all kinds of values, and validates what comes out."""
+    helm = tools.cluster_tool("helm")
+    run(helm, "lint", "--strict", KUBERNETES / "chart")
+    files = {"spec": scratch / "spec", "key": scratch / "key"}
+    files["spec"].write_text('version = 2\nname = "a federation"\n\n[model]\nname = "cnn"\n')
+    files["key"].write_text("0123456789abcdef" * 4 + "\n")
+    count = 0
+    for name, flags in CASES.items():
+        path = scratch / "rendered.yaml"
+        path.write_text(render(helm, *(flag.format(**files) for flag in flags)))
+        found = validate(path)
+        count += len(found)
+        if name == "own files":
+            [config] = [document for document in found if document["kind"] == "ConfigMap"]
+            hold(config["data"]["federation.toml"].strip() == files["spec"].read_text().strip(), "the spec came out changed")
+    wrong = subprocess.run([helm, "template", KUBERNETES / "chart", "--set", "membership=all"], capture_output=True, text=True)
+    hold("must be `key` or `tickets`" in wrong.stderr, "a wrong value is taken")
+    return f"{len(CASES)} sets of values, {count} documents, Kubernetes {' and '.join(VERSIONS)}"
+
+
+def manifests():
+    """Holds the plain manifests to the chart."""
+    path = KUBERNETES / "manifests" / "fednode.yaml"
+    found = validate(path)
+    helm = tools.cluster_tool("helm")
+    hold(run(KUBERNETES / "render", "--print", "--helm", helm) == path.read_text(),
+         "manifests/fednode.yaml is not what the chart renders: run packaging/kubernetes/render")
+    return f"{len(found)} documents, as the chart renders them"
+
+
+def kustomize(folder):
+    """Builds the kustomization with the two files of a federation, as a person would; returns the documents."""
+    kubectl = tools.cluster_tool("kubectl")
+    path = folder / "built.yaml"
+    path.write_text(run(kubectl, "kustomize", folder))
+    found = validate(path)
+    names = {(document["kind"], document["metadata"]["name"]) for document in found}
+    for wanted in [("Secret", "fednode-network"), ("ConfigMap", "fednode-federation"), ("Namespace", "fednode")]:
+        hold(wanted in names, f"there is no {wanted[0]} {wanted[1]}")
+    return found
+
+
+def compose():
+    run(tools.python("check-jsonschema"), "--builtin-schema", "vendor.compose-spec", HERE / "compose.yaml")
+    [document] = documents(HERE / "compose.yaml")
+    for name, service in document["services"].items():
+        hold(service["read_only"] and service["cap_drop"] == ["ALL"], f"{name} may more than it needs")
+    return f"{len(document['services'])} services"
+
+
+def versions(version):
+    """Holds the versions in these files to that of Cargo.toml."""
+    places = {
+        "kubernetes/chart/Chart.yaml": [f"version: {version}\n", f'appVersion: "{version}"\n'],
+        "kubernetes/manifests/kustomization.yaml": [f"newTag: {version}\n"],
+        "compose.yaml": [f"FEDNODE_VERSION:-{version}}}"],
+    }
+    for name, texts in places.items():
+        for text in texts:
+            hold(text in (HERE / name).read_text(), f"packaging/{name} lacks `{text.strip()}`")
+    return version
