@@ -143,6 +143,7 @@ def tarball(root, path):
     [folder] = (root.folder / "opt").glob("fednode-*")
     begun = time.monotonic()
     root.run(f"/opt/{folder.name}/bin/{SWARM[0]}", *SWARM[1:], "--out", "/tmp/unpacked", user="nobody:nogroup")
+    hold((root.folder / "tmp/unpacked/models/3.safetensors").exists(), "no model of the third node")
     return f"runs where it was unpacked, {time.monotonic() - begun:.1f} s"
 
 
