@@ -2,6 +2,7 @@
 import json
 import pathlib
 import subprocess
+import tempfile
 
 from . import tools
 from .report import hold, run
@@ -16,7 +17,7 @@ CASES = {
     "tickets, no fedboot": [
         "--set", "membership=tickets,fedboot.enabled=false,nodes.share=false,nodes.divided=false,storageClassName=local",
         "--set", "nodes.data=csv:/data/ward.csv\\,label=outcome,nodes.dataVolume.hostPath.path=/srv/ward",
-        "--set", "federation.tickets.fednode-node-1=ticket-one,networkPolicy.outside={{192.0.2.0/24}}",
+        "--set", "nodes.replicas=2,federation.tickets.fednode-node-1=one,networkPolicy.outside={{192.0.2.0/24}}",
     ],
     "tickets, fedboot": ["--set", "membership=tickets,podAnnotations.team=a,nodeSelector.edge=yes,imagePullSecrets[0].name=pull",
                          "--set", "nodes.env.FEDNODE_COMPRESSION=off,fedboot.env.FEDBOOT_QUOTA_MIB=64"],
@@ -80,6 +81,14 @@ def chart(scratch):
     wrong = subprocess.run([helm, "template", KUBERNETES / "chart", "--set", "membership=all"], capture_output=True, text=True)
     hold("must be `key` or `tickets`" in wrong.stderr, "a wrong value is taken")
     return f"{len(CASES)} sets of values, {count} documents, Kubernetes {' and '.join(VERSIONS)}"
+
+
+def edge():
+    """Returns the documents of an edge cluster whose pods have a ticket each."""
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(render(tools.cluster_tool("helm"), *(flag.format() for flag in CASES["tickets, no fedboot"])))
+        file.flush()
+        return documents(file.name)
 
 
 def manifests():

@@ -10,6 +10,7 @@ import base64
 import json
 import os
 import pathlib
+import random
 import re
 import signal
 import subprocess
@@ -46,6 +47,7 @@ class Cluster:
     def __init__(self, documents, image, folder):
         self.documents, self.image, self.folder = documents, image, folder
         self.net, self.n_hosts, self.pods, self.addresses = Net(), 0, {}, {}
+        self.machines = folder / "machines"
         self.hosts = folder / "hosts"
         self.hosts.write_text("127.0.0.1 localhost\n")
         # A runtime lays this file over that of the image.
@@ -141,7 +143,10 @@ class Pod:
             os.chown(place, 0, group)
             place.chmod(0o2777 if "emptyDir" in volume else 0o755)
             files = {}
-            if "secret" in volume:
+            if "hostPath" in volume:
+                # Each machine has data of its own.
+                place = self.cluster.machines / self.name
+            elif "secret" in volume:
                 files = self.cluster.content("Secret", volume["secret"]["secretName"])
             elif "configMap" in volume:
                 files = self.cluster.content("ConfigMap", volume["configMap"]["name"])
@@ -215,8 +220,88 @@ class Pod:
         raise Failed(f"{self.name}: {PATIENCE} seconds have passed, and not yet: {what}; {self.last_line()}")
 
 
+class Organiser:
+    """The organiser's own node, on a host outside the cluster."""
+
+    def __init__(self, cluster, n_nodes, table):
+        self.cluster, self.host, self.ward = cluster, cluster.host(), cluster.folder / "ward"
+        flags = ["--nodes", n_nodes, "--rounds", 1000, "--name", "organiser", "--data", f"csv:{table},label=outcome"]
+        self.run("init", self.ward, *flags)
+        log = (cluster.folder / "organiser.log").open("wb")
+        line = self.line("start", "--config", self.ward / "node.toml", "--listen", "/ip4/0.0.0.0/tcp/4001")
+        self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def line(self, *command):
+        program = self.cluster.image / "usr/bin/fednode"
+        return [str(word) for word in ["ip", "netns", "exec", self.host.name, program, *command]]
+
+    def run(self, *command):
+        return run(*self.line(*command))
+
+    def invite(self, name):
+        """Returns a ticket; waits until the node is there to be named in it."""
+        end = time.monotonic() + PATIENCE
+        while True:
+            try:
+                return self.run("invite", name, "--dir", self.ward).strip().split()[-1]
+            except Failed:
+                if time.monotonic() > end or self.process.poll() is not None:
+                    raise
+                time.sleep(0.3)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
+
+
 def closed(pod):
     return pod.status()["closed_round"] or 0
+
+
+def table(path, seed):
+    """Writes a table of a party's own, with words and gaps."""
+    dice = random.Random(seed)
+    rows = ["age,pain,smokes,outcome"]
+    for _ in range(150):
+        age, smokes = 30 + 5 * seed + dice.randrange(40), dice.choice(["yes", "no", ""])
+        pain = dice.choice(["typical", "none"])
+        rows.append(f"{age},{pain},{smokes},{int(age > 55) + int(smokes == 'yes') > dice.randrange(2):d}")
+    path.write_text("\n".join(rows) + "\n")
+
+
+def play_tickets(documents, image, folder, _):
+    """Lets pods join an organiser elsewhere, takes the organiser away, and restarts them."""
+    cluster = Cluster(documents, image, folder)
+    own = folder / "own.csv"
+    table(own, 0)
+    [nodes] = [document for document in documents if document["kind"] == "StatefulSet"]
+    [secret] = [document for document in documents if document["kind"] == "Secret"]
+    n_pods = nodes["spec"]["replicas"]
+    organiser = Organiser(cluster, n_pods + 1, own)
+    begun = time.monotonic()
+    try:
+        names = [f"fednode-node-{number}" for number in range(1, n_pods + 1)]
+        secret["stringData"] = {name: organiser.invite(name) for name in names}
+        for seed, name in enumerate(names, 1):
+            (cluster.machines / name).mkdir(parents=True)
+            table(cluster.machines / name / "ward.csv", seed)
+        cluster.start()
+        for pod in cluster.pods.values():
+            pod.until("it is ready", pod.probe)
+            pod.until("a round is closed", lambda pod=pod: closed(pod) >= 1)
+        joined = time.monotonic() - begun
+        organiser.end()
+        for pod in cluster.pods.values():
+            pod.stop()
+            pod.start()
+            pod.until("it is ready again", pod.probe)
+        before = max(closed(pod) for pod in cluster.pods.values())
+        for pod in cluster.pods.values():
+            pod.until("rounds go on without the organiser", lambda pod=pod: closed(pod) > before)
+        return f"{n_pods} pods joined and closed a round in {joined:.1f} s, and restart when the organiser is gone"
+    finally:
+        organiser.end()
+        cluster.close()
 
 
 def play(documents, image, folder, rounds):
@@ -251,12 +336,14 @@ def play(documents, image, folder, rounds):
 
 
 def main():
-    """Runs apart from the system: `pods.py DOCUMENTS IMAGE FOLDER ROUNDS`."""
-    documents, image, folder, rounds = sys.argv[1:]
+    """Runs apart from the system: `pods.py SCENARIO DOCUMENTS IMAGE FOLDER ROUNDS`."""
+    scenario, documents, image, folder, rounds = sys.argv[1:]
+    scenario = {"key": play, "tickets": play_tickets}[scenario]
     run("mount", "-t", "tmpfs", "none", "/run")
     run("ip", "link", "set", "lo", "up")
     try:
-        print(play(json.loads(pathlib.Path(documents).read_text()), pathlib.Path(image), pathlib.Path(folder), int(rounds)))
+        read = json.loads(pathlib.Path(documents).read_text())
+        print(scenario(read, pathlib.Path(image), pathlib.Path(folder), int(rounds)))
     except (Failed, NetError, OSError, subprocess.SubprocessError) as error:
         sys.exit(f"{error}")
 
