@@ -39,7 +39,7 @@ def render(helm, *flags, namespace="fednode"):
 def validate(path):
     """Holds a file to the schemas of an old and of a newer Kubernetes; unknown fields are errors. Returns its documents."""
     for version in VERSIONS:
-        run(tools.python("kubernetes-validate"), "--strict", "-k", version, path)
+        run(tools.python("kubernetes-validate"), "--quiet", "--strict", "-k", version, path)
     found = documents(path)
     for document in found:
         if document["kind"] == "StatefulSet":

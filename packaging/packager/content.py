@@ -69,10 +69,10 @@ class Tree(dict):
         return buffer.getvalue()
 
 
-def packed(data, level, epoch):
-    """Returns what gzip makes of bytes, without a name and with a fixed time."""
+def packed(data, level):
+    """Returns what gzip makes of bytes, without a name and a time."""
     buffer = io.BytesIO()
-    with gzip.GzipFile(filename="", fileobj=buffer, mode="wb", compresslevel=level, mtime=epoch) as file:
+    with gzip.GzipFile(filename="", fileobj=buffer, mode="wb", compresslevel=level, mtime=0) as file:
         file.write(data)
     return buffer.getvalue()
 
@@ -83,7 +83,7 @@ def installed(source):
     for name, path in source.programs.items():
         tree.put(f"usr/bin/{name}", path.read_bytes(), 0o755)
         page = texts.manual(name, path, source)
-        tree.put(f"usr/share/man/man1/{name}.1.gz", packed(page.encode(), 9, source.epoch))
+        tree.put(f"usr/share/man/man1/{name}.1.gz", packed(page.encode(), 9))
         for place, text in texts.completions(name, path).items():
             tree.put(place, text)
     systemd = ROOT / "packaging" / "systemd"

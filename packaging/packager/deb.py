@@ -1,26 +1,36 @@
 """The package for Debian and what is made of it, by dpkg-deb."""
+import email.utils
 import hashlib
 
+from . import texts
 from .content import DOC, SETTINGS, packed
 from .source import ROOT, need, run
 
 ZSH = ("usr/share/zsh/site-functions", "usr/share/zsh/vendor-completions")
+MAINTAINER = "the authors of fednode <maintainers@fednode.invalid>"
+CHANGES = """fednode ({version}) unstable; urgency=medium
+
+  * What changed is in changelog.gz.
+
+ -- {maintainer}  {day}
+"""
 CONTROL = """Package: fednode
 Version: {version}
 Architecture: {architecture}
-Maintainer: the authors of fednode <maintainers@fednode.invalid>
+Maintainer: {maintainer}
 Section: science
 Priority: optional
 Depends: {depends}, passwd
 Recommends: libvulkan1
 Installed-Size: {kibibytes}
 Description: peer-to-peer federated learning
- fednode trains models together with parties who cannot pool their data. Every
- party runs one process, keeps its data at home, and ends with a model of its own.
+ fednode trains models together with parties who cannot pool their data.
+ Every party runs one process, keeps its data at home, and ends with a model
+ of its own.
  .
  This package holds fednode, one member of a federation, and fedboot, which
- introduces newcomers and averages what all share. Both are systemd units that
- nothing starts by itself.
+ introduces newcomers and averages what all share. Both are systemd units
+ that nothing starts by itself.
 """
 
 
@@ -34,8 +44,8 @@ def make(source, tree, out, level):
     control = folder / "DEBIAN"
     control.mkdir()
     bytes_inside = sum(len(file.content or b"") for file in tree.values())
-    fields = {"version": source.version, "architecture": source.debian, "depends": depends(source),
-              "kibibytes": -(-bytes_inside // 1024)}
+    fields = {"version": version(source), "maintainer": MAINTAINER, "architecture": source.debian,
+              "depends": depends(source), "kibibytes": -(-bytes_inside // 1024)}
     (control / "control").write_text(CONTROL.format(**fields))
     (control / "conffiles").write_text("".join(f"/{path}\n" for path in SETTINGS))
     sums = [f"{hashlib.md5(file.content).hexdigest()}  {path}\n" for path, file in sorted(tree.items())
@@ -44,7 +54,7 @@ def make(source, tree, out, level):
     for script in ("postinst", "prerm", "postrm"):
         (control / script).write_bytes((ROOT / "packaging" / "debian" / script).read_bytes())
         (control / script).chmod(0o755)
-    package = out / f"fednode_{source.version}_{source.debian}.deb"
+    package = out / f"fednode_{version(source)}_{source.debian}.deb"
     run("dpkg-deb", "--root-owner-group", "-Zxz", f"-z{level}", "--threads-max=1", "--build", folder, package,
         env={"SOURCE_DATE_EPOCH": str(source.epoch)})
     return package
@@ -54,8 +64,17 @@ def for_debian(source, tree):
     """Moves what stands elsewhere in Debian, and adds what Debian wants."""
     moved = type(tree)((path.replace(*ZSH), file) for path, file in tree.items())
     changes = (ROOT / "CHANGELOG.md").read_bytes()
-    moved.put(f"{DOC}/changelog.gz", packed(changes, 9, source.epoch))
+    moved.put(f"{DOC}/changelog.gz", packed(changes, 9))
+    day = email.utils.formatdate(source.epoch)
+    entry = CHANGES.format(version=version(source), maintainer=MAINTAINER, day=day)
+    moved.put(f"{DOC}/changelog.Debian.gz", packed(entry.encode(), 9))
+    moved.put(f"{DOC}/copyright", texts.debian_copyright())
     return moved
+
+
+def version(source):
+    """The version of the package: that of the programs, and the first that Debian has of it."""
+    return f"{source.version}-1"
 
 
 def depends(source):

@@ -107,7 +107,7 @@ def quiet(*command):
 def layer(tree, source, level, blobs):
     """Adds a layer; returns its descriptor and the hash of its tar."""
     tar = tree.tar(source.epoch)
-    described = blob(blobs, f"{MEDIA}.layer.v1.tar+gzip", packed(tar, level, source.epoch))
+    described = blob(blobs, f"{MEDIA}.layer.v1.tar+gzip", packed(tar, level))
     return described, digest_of(tar)
 
 

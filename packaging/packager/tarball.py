@@ -29,7 +29,7 @@ def make(source, tree, out, level):
     moved.put("README", README.format(**fields))
     moved.put("doc/CHANGELOG.md", (ROOT / "CHANGELOG.md").read_bytes())
     package = out / f"{name}.tar.gz"
-    package.write_bytes(packed(moved.tar(source.epoch, f"{name}/"), level, source.epoch))
+    package.write_bytes(packed(moved.tar(source.epoch, f"{name}/"), level))
     return package
 
 

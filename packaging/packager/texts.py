@@ -55,9 +55,19 @@ def roff(line):
 
 
 def copyright_file():
-    """Returns Debian's file of licences; it has the whole text of one, and the place of the other on every system."""
-    def paragraph(name, file):
-        text = (ROOT / file).read_text().rstrip().splitlines()
-        return f"License: {name}\n" + "".join(f" {line.rstrip() or '.'}\n" for line in text)
+    """Returns the file of licences, in Debian's form."""
+    return HEAD + paragraph("Expat", read("LICENSE-MIT")) + "\n" + paragraph("Apache-2.0", read("LICENSE-APACHE"))
 
-    return HEAD + paragraph("Expat", "LICENSE-MIT") + "\n" + paragraph("Apache-2.0", "LICENSE-APACHE")
+
+def debian_copyright():
+    """Returns the same for Debian, which has the text of the second licence on every system."""
+    place = "The text is in /usr/share/common-licenses/Apache-2.0."
+    return HEAD + paragraph("Expat", read("LICENSE-MIT")) + "\n" + paragraph("Apache-2.0", place)
+
+
+def paragraph(name, text):
+    return f"License: {name}\n" + "".join(f" {line.rstrip() or '.'}\n" for line in text.rstrip().splitlines())
+
+
+def read(name):
+    return (ROOT / name).read_text()
