@@ -18,8 +18,8 @@ PATIENCE = 120
 class Root:
     """The folder of the root, and commands in it."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, about):
+        self.folder, self.about = folder, about
 
     def run(self, *command, user=None, **options):
         """Runs a command with processes, network and devices of its own, as root or as a user."""
@@ -51,7 +51,7 @@ def make(scratch):
     folder = scratch / "root"
     folder.mkdir()
     run("tar", "--extract", "--file", archive, "--directory", folder, "--numeric-owner", "--exclude=./dev/*")
-    return Root(folder)
+    return Root(folder, f"Debian {suite} with {INCLUDED.replace(',', ', ')}")
 
 
 def codename():

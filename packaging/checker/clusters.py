@@ -121,6 +121,27 @@ def compose():
     return f"{len(document['services'])} services"
 
 
+def as_pods(document, federation):
+    """Returns the services of a compose file as if each were a StatefulSet of one pod."""
+    found = []
+    for name, service in document["services"].items():
+        program = service.get("entrypoint", ["/usr/bin/fednode"])
+        container = {
+            "name": program[0].rsplit("/", 1)[-1], "command": program + service["command"], "workingDir": "/state",
+            "env": [{"name": key, "value": value} for key, value in service["environment"].items()],
+            "readinessProbe": {"exec": {"command": service["healthcheck"]["test"][1:]}, "timeoutSeconds": 10},
+            "volumeMounts": [{"name": "federation", "mountPath": "/federation", "readOnly": True},
+                             {"name": "state", "mountPath": "/state"}],
+        }
+        hold(service["volumes"] == ["./federation:/federation:ro", f"{name}:/state"], f"{name} has other volumes")
+        pod = {"containers": [container], "securityContext": {}, "terminationGracePeriodSeconds": 60,
+               "volumes": [{"name": "federation", "bind": str(federation)}]}
+        found.append({"kind": "StatefulSet", "metadata": {"name": name}, "spec": {
+            "serviceName": name, "replicas": 1, "template": {"spec": pod},
+            "volumeClaimTemplates": [{"metadata": {"name": "state"}}]}})
+    return found
+
+
 def versions(version):
     """Holds the versions in these files to that of Cargo.toml."""
     places = {

@@ -74,7 +74,7 @@ class Cluster:
     def know(self, pod, address):
         """Tells all hosts the addresses of the services, as the cluster's names do."""
         service = pod.document["spec"]["serviceName"]
-        self.addresses[f"{service}.fednode.svc.cluster.local"] = address
+        self.addresses[f"{service} {service}.fednode.svc.cluster.local"] = address
         lines = [f"{address} {name}" for name, address in self.addresses.items()]
         self.hosts.write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
 
@@ -128,22 +128,25 @@ class Pod:
 
     def lay(self):
         """Makes the folders of the volumes with owners and modes as the kubelet does for a group of files."""
-        group = self.spec["securityContext"]["fsGroup"]
+        group = self.spec["securityContext"].get("fsGroup")
         claims = [claim["metadata"]["name"] for claim in self.document["spec"].get("volumeClaimTemplates", [])]
         volumes = {}
         for name in claims:
             volumes[name] = self.folder / f"claim-{name}"
             if not volumes[name].exists():
                 volumes[name].mkdir()
-                os.chown(volumes[name], 0, group)
-                volumes[name].chmod(0o2775)
+                # Docker gives a new volume the owner that the folder has in the image.
+                os.chown(volumes[name], 0 if group else USER, group or USER)
+                volumes[name].chmod(0o2775 if group else 0o700)
         for volume in self.spec["volumes"]:
             place = self.folder / f"start-{self.starts}-{volume['name']}"
             place.mkdir()
-            os.chown(place, 0, group)
+            os.chown(place, 0, group or 0)
             place.chmod(0o2777 if "emptyDir" in volume else 0o755)
             files = {}
-            if "hostPath" in volume:
+            if "bind" in volume:
+                place = volume["bind"]
+            elif "hostPath" in volume:
                 # Each machine has data of its own.
                 place = self.cluster.machines / self.name
             elif "secret" in volume:
@@ -338,7 +341,7 @@ def play(documents, image, folder, rounds):
 def main():
     """Runs apart from the system: `pods.py SCENARIO DOCUMENTS IMAGE FOLDER ROUNDS`."""
     scenario, documents, image, folder, rounds = sys.argv[1:]
-    scenario = {"key": play, "tickets": play_tickets}[scenario]
+    scenario = {"key": play, "compose": play, "tickets": play_tickets}[scenario]
     run("mount", "-t", "tmpfs", "none", "/run")
     run("ip", "link", "set", "lo", "up")
     try:
