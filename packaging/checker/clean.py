@@ -4,6 +4,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import tempfile
 import time
 
 from . import tools
@@ -162,6 +163,26 @@ def image(folder):
     if refused.returncode == 0:
         raise Failed("the root of the image can be written")
     return f"read-only root, user 65532, {seconds:.1f} s"
+
+
+def podman(path):
+    """Runs the same in a real container: no network but its own, no capabilities, a read-only root, the image's own volume."""
+    tools.as_root()
+    tools.need("podman", "podman")
+    tools.need("runc", "runc")
+    with tempfile.TemporaryDirectory() as store:
+        base = ["podman", "--runtime", "runc", "--root", f"{store}/root", "--runroot", f"{store}/run", "--storage-driver", "vfs"]
+        name = run(*base, "load", "--input", path).split("Loaded image: ")[-1].split()[0]
+        # Limits that a process without all privileges may still set.
+        limits = ["--ulimit", "nofile=1024:1024", "--ulimit", "nproc=1024:1024"]
+        flags = ["--rm", "--network=none", "--read-only", "--cap-drop=all", "--security-opt=no-new-privileges", *limits]
+        begun = time.monotonic()
+        said = run(*base, "run", *flags, name, *SWARM[1:], "--out", "run", timeout=PATIENCE)
+        seconds = time.monotonic() - begun
+        json.loads(said)
+        refused = subprocess.run([*base, "run", *flags, "--entrypoint=/bin/sh", name, "-c", ": > /wrong"], capture_output=True)
+        hold(refused.returncode != 0, "the root of the container can be written")
+    return f"{name} under runc, {seconds:.1f} s"
 
 
 CONTAINER = """
