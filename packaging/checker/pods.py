@@ -29,11 +29,11 @@ PATIENCE = 120
 APART = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 # Mounts what a container sees, and becomes its process.
 CONTAINER = """
-root=$1 hosts=$2; shift 2
+root=$1 resolver=$2; shift 2
 mount --bind "$root" "$root"
 while [ "$1" != -- ]; do mount --bind "$1" "$root$2"; [ "$3" = rw ] || mount -o remount,bind,ro "$root$2"; shift 3; done
 shift
-mount --bind "$hosts" "$root/etc/hosts"
+mount --bind "$resolver" "$root/etc/resolv.conf"
 mount -t proc proc "$root/proc"
 mount --rbind /dev "$root/dev"
 mount -o remount,bind,ro "$root"
@@ -48,10 +48,14 @@ class Cluster:
         self.documents, self.image, self.folder = documents, image, folder
         self.net, self.n_hosts, self.pods, self.addresses = Net(), 0, {}, {}
         self.machines = folder / "machines"
-        self.hosts = folder / "hosts"
-        self.hosts.write_text("127.0.0.1 localhost\n")
         # A runtime lays this file over that of the image.
-        (image / "etc" / "hosts").touch()
+        (image / "etc" / "resolv.conf").touch()
+        self.resolver, self.names = folder / "resolv.conf", folder / "names.json"
+        server = self.host()
+        self.resolver.write_text(f"nameserver {server.address}\nsearch fednode.svc.cluster.local\noptions ndots:5\n")
+        self.names.write_text("{}")
+        line = ["ip", "netns", "exec", server.name, sys.executable, HERE.parent / "names.py", self.names, server.address]
+        self.server = subprocess.Popen([str(word) for word in line])
 
     def host(self):
         """Adds a machine, and returns its name and address."""
@@ -74,9 +78,10 @@ class Cluster:
     def know(self, pod, address):
         """Tells all hosts the addresses of the services, as the cluster's names do."""
         service = pod.document["spec"]["serviceName"]
-        self.addresses[f"{service} {service}.fednode.svc.cluster.local"] = address
-        lines = [f"{address} {name}" for name, address in self.addresses.items()]
-        self.hosts.write_text("127.0.0.1 localhost\n" + "\n".join(lines) + "\n")
+        self.addresses |= {service: address, f"{service}.fednode.svc.cluster.local": address}
+        draft = self.names.with_suffix(".draft")
+        draft.write_text(json.dumps(self.addresses))
+        draft.rename(self.names)
 
     def content(self, kind, name):
         """Returns the files of a config map or a secret."""
@@ -89,6 +94,8 @@ class Cluster:
         raise Failed(f"no {kind} `{name}`")
 
     def close(self):
+        self.server.kill()
+        self.server.wait()
         for pod in self.pods.values():
             if pod.process:
                 pod.process.kill()
@@ -174,7 +181,7 @@ class Pod:
         inside += command or [*container["command"], *container.get("args", [])]
         variables = [f"{name}={value}" for name, value in self.variables(container).items()]
         line = ["ip", "netns", "exec", self.host.name, "unshare", "--mount", "sh", "-euc", CONTAINER, "container",
-                self.cluster.image, self.cluster.hosts, *mounts, "--", "env", "-i", *variables, *inside]
+                self.cluster.image, self.cluster.resolver, *mounts, "--", "env", "-i", *variables, *inside]
         return [str(word) for word in line]
 
     def variables(self, container):
@@ -246,7 +253,7 @@ class Organiser:
         end = time.monotonic() + PATIENCE
         while True:
             try:
-                return self.run("invite", name, "--dir", self.ward).strip().split()[-1]
+                return json.loads(self.run("invite", name, "--json", "--dir", self.ward))["ticket"]
             except Failed:
                 if time.monotonic() > end or self.process.poll() is not None:
                     raise

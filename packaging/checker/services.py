@@ -23,11 +23,18 @@ for folder in run tmp dev; do mount -t tmpfs -o mode=755 tmpfs $folder; done
 chmod 1777 tmp
 for name in null zero full random urandom tty; do touch dev/$name; mount --bind /dev/$name dev/$name; done
 mkdir dev/pts dev/shm
+mount -t devpts -o newinstance,ptmxmode=0666 devpts dev/pts
+mount -t tmpfs tmpfs dev/shm
+ln -s pts/ptmx dev/ptmx
 touch dev/console
 ln -s /proc/self/fd dev/fd
 mount -t cgroup2 cgroup2 sys/fs/cgroup
 ip link set lo up
-exec env -i container=check PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot . /lib/systemd/systemd --system --unit=multi-user.target
+# No chroot: who is in one may make no namespace of users, and the units do.
+pivot_root . mnt
+cd /
+umount -l mnt
+exec env -i container=check PATH=/usr/sbin:/usr/bin:/sbin:/bin /lib/systemd/systemd --system --unit=multi-user.target
 """
 
 
@@ -93,7 +100,8 @@ def federation(machine):
     machine.run("systemctl", "start", "fednode@ward")
     machine.wait("the node answers", lambda: machine.run("fednode", "status", "--state", f"{ward}/state"))
     for name, role, program in [("dorm", "node", "fednode"), ("hub", "aggregator", "fedboot")]:
-        ticket = machine.run("fednode", "invite", name, "--role", role, "--dir", ward, user="fednode").strip().split()[-1]
+        said = machine.run("fednode", "invite", name, "--json", "--role", role, "--dir", ward, user="fednode")
+        ticket = json.loads(said)["ticket"]
         if program == "fednode":
             flags = ["--dir", dorm, "--data", "digits", "--shard", "2/2", "--no-start"]
         else:
