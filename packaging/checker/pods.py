@@ -264,8 +264,9 @@ class Organiser:
         self.process.wait()
 
 
-def closed(pod):
-    return pod.status()["closed_round"] or 0
+def at_round(pod):
+    """The round on which a node works."""
+    return pod.status()["round"]
 
 
 def table(path, seed):
@@ -298,17 +299,17 @@ def play_tickets(documents, image, folder, _):
         cluster.start()
         for pod in cluster.pods.values():
             pod.until("it is ready", pod.probe)
-            pod.until("a round is closed", lambda pod=pod: closed(pod) >= 1)
+            pod.until("a round has passed", lambda pod=pod: at_round(pod) >= 2)
         joined = time.monotonic() - begun
         organiser.end()
         for pod in cluster.pods.values():
             pod.stop()
             pod.start()
             pod.until("it is ready again", pod.probe)
-        before = max(closed(pod) for pod in cluster.pods.values())
+        before = max(at_round(pod) for pod in cluster.pods.values())
         for pod in cluster.pods.values():
-            pod.until("rounds go on without the organiser", lambda pod=pod: closed(pod) > before)
-        return f"{n_pods} pods joined and closed a round in {joined:.1f} s, and restart when the organiser is gone"
+            pod.until("rounds go on without the organiser", lambda pod=pod: at_round(pod) > before + 1)
+        return f"{n_pods} pods joined and passed a round in {joined:.1f} s, and restart when the organiser is gone"
     finally:
         organiser.end()
         cluster.close()
@@ -325,7 +326,7 @@ def play(documents, image, folder, rounds):
         ready = time.monotonic() - begun
         nodes = [pod for pod in cluster.pods.values() if pod.main["name"] == "fednode"]
         for pod in nodes:
-            pod.until("a round is closed", lambda pod=pod: closed(pod) >= 1)
+            pod.until("a round has passed", lambda pod=pod: at_round(pod) >= 2)
         keys = [(pod.folder / "claim-state/state/key").read_bytes() for pod in nodes]
         slowest = 0.0
         for number, pod in enumerate([*reversed(nodes), *(p for p in cluster.pods.values() if p not in nodes)]):
@@ -335,12 +336,14 @@ def play(documents, image, folder, rounds):
                 pod.place()
             pod.start()
             pod.until("it is ready again", pod.probe)
+        reached = min(at_round(pod) for pod in nodes)
+        hold(reached < rounds, "all rounds were over before all pods were restarted: this needs more rounds")
         for pod in nodes:
-            pod.until("all rounds are closed", lambda pod=pod: closed(pod) >= rounds)
+            pod.until("all rounds have passed", lambda pod=pod: pod.status()["finished"])
         hold(keys == [(pod.folder / "claim-state/state/key").read_bytes() for pod in nodes], "a key has changed")
         total = time.monotonic() - begun
         return (f"{len(cluster.pods)} pods, ready after {ready:.1f} s, each restarted and one moved, stopped in at most "
-                f"{slowest:.1f} s, {rounds} rounds in {total:.1f} s")
+                f"{slowest:.1f} s by round {reached}, {rounds} rounds in {total:.1f} s")
     finally:
         cluster.close()
 
