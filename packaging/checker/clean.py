@@ -101,9 +101,9 @@ def swarm(root):
     begun = time.monotonic()
     said = root.run(*SWARM, "--out", "/tmp/run", user="fednode", timeout=PATIENCE)
     seconds = time.monotonic() - begun
-    summary = json.loads(said)
+    json.loads(said)
     hold((root.folder / "tmp/run/models/3.safetensors").exists(), "no model of the third node")
-    return f"three nodes and a fedboot, one round, {seconds:.1f} s; keys {', '.join(list(summary)[:3])}"
+    return f"three nodes and a fedboot, one round, {seconds:.1f} s"
 
 
 def purge(root):
