@@ -1,10 +1,13 @@
 //! `fednode stop`, `fednode leave`, `fedboot stop`: a process ends, whoever asked is told, and a script can go on at once.
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::Duration;
 
-use fednode_e2e::{Federation, fedboot, fednode, json_of, run};
+use fednode_e2e::{Federation, Process, fedboot, fednode, json_of, run, signal};
+use rustix::process::Signal;
 
 fn ask(mut program: Command, verb: &str, state: &Path) -> Output {
     program.args([verb, "--state"]).arg(state);
@@ -116,4 +119,45 @@ fn the_aggregator_speaks_the_same_dialect() {
         error.starts_with("error: `") && error.contains("line 3: unknown key `mdsn`: did you mean"),
         "{error}"
     );
+}
+
+/// The messages of systemd's protocol, one datagram each: a watchdog that is on, and a socket to tell.
+#[test]
+fn a_service_manager_is_told_that_a_member_is_ready_alive_and_stopping() {
+    let federation = Federation::new(2, 500, &[]);
+    let path = federation.path().join("notify");
+    let manager = UnixDatagram::bind(&path).unwrap();
+    manager
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let hear = |wanted: &str| {
+        let mut buffer = [0; 256];
+        loop {
+            let length = manager
+                .recv(&mut buffer)
+                .unwrap_or_else(|_| panic!("no {wanted}"));
+            let said = text(&buffer[..length]);
+            if said.starts_with(wanted) {
+                return said;
+            }
+        }
+    };
+    let state = federation.path().join("fedboot");
+    let mut command = fedboot();
+    command
+        .args(["start", "--listen", "/ip4/127.0.0.1/tcp/0", "--spec"])
+        .arg(federation.spec())
+        .arg("--state")
+        .arg(&state)
+        .env("NOTIFY_SOCKET", &path)
+        .env("WATCHDOG_USEC", "60000000");
+    let mut process = Process::spawn(command, federation.path(), state, "fedboot");
+    hear("READY=1");
+    hear("WATCHDOG=1");
+    let status = hear("STATUS=");
+    assert!(status.contains("of 500"), "{status}");
+    hear("WATCHDOG=1");
+    signal(process.id(), Signal::TERM);
+    hear("STOPPING=1");
+    process.wait();
 }

@@ -174,28 +174,28 @@ fn an_attack_finds_who_is_in_open_sums_and_not_in_noised_ones() {
     assert_eq!((found.len(), found[0].attack), (1, "loss"));
 }
 
+type Change = fn(&mut FederationSpec);
+
 #[test]
 fn what_a_promise_does_not_cover_is_refused() {
-    let refused = |change: &dyn Fn(&mut FederationSpec)| {
+    let refused = |change: Change| {
         let mut spec = agreement();
         spec.privacy.epsilon = Some(4.0);
         change(&mut spec);
         algorithm::fill_exchange(&mut spec).unwrap_err().0
     };
-    let text = |text: &str| HyperValue::Text(text.into());
-    let cases: [(&str, &dyn Fn(&mut FederationSpec)); 5] = [
-        ("publishes parameters", &|spec| {
+    let cases: [(&str, Change); 5] = [
+        ("publishes parameters", |spec| {
             "fedavg".clone_into(&mut spec.algorithm);
             spec.hyper.clear();
         }),
-        ("publishes parameters", &|spec| {
-            spec.hyper.insert("base".into(), text("fedper"));
+        ("publishes parameters", |spec| {
+            let fedper = HyperValue::Text("fedper".into());
+            spec.hyper.insert("base".into(), fedper);
         }),
-        ("`pool`", &|spec| spec.pool.preset = Some(Preset::Fixed)),
-        ("statistics.enabled", &|spec| spec.statistics.enabled = true),
-        ("is for images", &|spec| {
-            spec.fingerprints.input = [1, 1, 30]
-        }),
+        ("`pool`", |spec| spec.pool.preset = Some(Preset::Fixed)),
+        ("statistics.enabled", |spec| spec.statistics.enabled = true),
+        ("is for images", |spec| spec.fingerprints.input = [1, 1, 30]),
     ];
     for (expected, change) in cases {
         let got = refused(change);

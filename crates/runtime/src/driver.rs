@@ -42,6 +42,7 @@ use crate::journal::Entry;
 use crate::machine::Machine;
 use crate::notes::WaitLog;
 use crate::publisher::{Publisher, Signed};
+use crate::service::Manager;
 use crate::standing::Standing;
 use crate::timers::Timers;
 use crate::watched::Watched;
@@ -64,6 +65,7 @@ pub(crate) struct Driver<M> {
     pub(crate) wait_log: WaitLog,
     pub(crate) ending: Ending,
     pub(crate) inlets: Inlets,
+    manager: Manager,
 }
 
 /// What comes from outside, beside the answers of its own tasks.
@@ -126,6 +128,7 @@ impl<M: Machine> Driver<M> {
             wait_log: WaitLog::new(),
             ending: Ending::new(),
             inlets,
+            manager: Manager::ready(),
         }
     }
 
@@ -146,6 +149,7 @@ impl<M: Machine> Driver<M> {
                 break Ok(outcome);
             }
         };
+        self.manager.stopping();
         self.shut_down(outcome).await
     }
 
@@ -323,6 +327,9 @@ impl<M: Machine> Driver<M> {
             });
         }
         let machine = self.machine.status(now);
+        let rounds = self.base.spec.rounds;
+        self.manager
+            .alive(machine.phase.name(), machine.round, rounds);
         let waits = self.waits();
         if let Some(line) = self.wait_log.check(machine.phase, machine.round, &waits) {
             info!("{line}");

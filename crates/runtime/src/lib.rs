@@ -74,6 +74,7 @@ pub mod records;
 pub mod releases;
 mod reporting;
 mod resources;
+mod service;
 pub mod settings;
 pub mod signals;
 mod spans;
