@@ -141,6 +141,23 @@ def crash(machine):
     return f"answers again after {time.monotonic() - begun:.1f} s, {machine.shown('fednode@dorm')['NRestarts']} restart"
 
 
+def hang(machine):
+    """Stops a process without its knowledge. The manager misses its word, and starts the service again."""
+    drop_in = "/run/systemd/system/fednode@dorm.service.d"
+    machine.run("mkdir", "-p", drop_in)
+    text = "[Service]\\nWatchdogSec=5\\nTimeoutAbortSec=2\\nRestartSec=1\\n"
+    machine.run("sh", "-c", f"printf '{text}' > {drop_in}/watchdog.conf")
+    machine.run("systemctl", "daemon-reload")
+    machine.run("systemctl", "restart", "fednode@dorm")
+    before = machine.shown("fednode@dorm")
+    hold("round" in before["StatusText"], f"the manager knows no round: `{before['StatusText']}`")
+    begun = time.monotonic()
+    machine.run("systemctl", "kill", "--kill-whom=main", "--signal=STOP", "fednode@dorm")
+    machine.wait("fednode@dorm runs again", lambda: machine.shown("fednode@dorm")["MainPID"] not in ("0", before["MainPID"]))
+    machine.wait("it answers", lambda: machine.run("fednode", "status", "--state", "/var/lib/fednode/dorm/state"))
+    return f"answers again after {time.monotonic() - begun:.1f} s with a watchdog of 5 s; told: {before['StatusText']}"
+
+
 def stop(machine):
     """Stops all services; none counts as failed, none comes back."""
     begun = time.monotonic()
@@ -156,7 +173,7 @@ def misconfigured(machine):
     """Starts a node whose settings are wrong: it fails once, with a line that says why."""
     machine.run("sh", "-c", "cd /var/lib/fednode/dorm && echo 'threds = 2' >> node.toml")
     machine.run("systemctl", "reset-failed")
-    machine.run("systemctl", "start", "fednode@dorm")
+    machine.run("systemctl", "start", "--no-block", "fednode@dorm")
     machine.wait("fednode@dorm has failed", lambda: machine.shown("fednode@dorm")["ActiveState"] == "failed")
     shown = machine.shown("fednode@dorm")
     hold((shown["ExecMainStatus"], shown["NRestarts"]) == ("3", "0"), f"status {shown['ExecMainStatus']}, {shown['NRestarts']} restarts")

@@ -150,4 +150,14 @@ fn an_owners_budget_keeps_a_node_out_of_a_federation_that_promises_less() {
         text.contains("nothing protects it") && text.contains("privacy.budget"),
         "{text}"
     );
+    // A release that would not fit is refused before anything is trained or published.
+    let (code, text) = start("dp:8", "4");
+    assert_eq!(code, Some(3), "{text}");
+    assert!(text.contains("above the budget of 4"), "{text}");
+    let state = folder.path().join("dp-8/state");
+    assert!(!state.join("privacy.json").exists());
+    assert!(
+        !state.join("metrics.jsonl").exists(),
+        "no round was trained"
+    );
 }

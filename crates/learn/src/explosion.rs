@@ -71,7 +71,8 @@ fn fault_of_part(part: &ParamSet) -> Option<String> {
         if !size.is_finite() {
             return Some(format!("`{name}` has values that are not numbers"));
         }
-        let is_trained = !name.starts_with("statistics.") && !name.starts_with("agreement.");
+        let sums = ["statistics.", "agreement.", "noised."];
+        let is_trained = !sums.iter().any(|prefix| name.starts_with(prefix));
         (is_trained && size > MOST)
             .then(|| format!("the values of `{name}` have grown to {size:.1e}"))
     })

@@ -11,7 +11,7 @@
 //!
 //! What the node does alone is its model times its own statistics ([`crate::agreement`]), and nothing of that leaves it. So
 //! with lambda = 0 the federation changes nothing. The release is all that is published: proxies and the number of samples
-//! in adverts are computed of it. A release of the same samples has the same noise, so a restart publishes nothing new.
+//! in adverts are computed of it. A release of the same sums has the same noise, so it tells nothing new.
 //!
 //! Where ε and the number of samples say that noise is too large, there is no classifier, and the node says so.
 
@@ -50,7 +50,7 @@ use sphere::OnSphere;
 
 /// The matching of noised statistics.
 pub(crate) const MATCHING: &str = "noised-agreement";
-/// To how many significant digits the noise is rounded up, so that every machine finds the same.
+/// Noise is rounded up to a multiple of the inverse: what machines compute differs in the last digits.
 const DIGITS: f64 = 1e6;
 
 /// A node's release, and what it makes of those of its peers.
@@ -240,7 +240,8 @@ impl Noised {
 
     /// Returns the number of samples that the release tells of, at least one.
     pub(crate) fn n_samples(&self) -> u32 {
-        total_of(&self.numbers(&self.released, 0)).round().max(1.0) as u32
+        let counts = self.numbers(&self.released, 0);
+        counts.iter().sum::<f64>().round().max(1.0) as u32
     }
 
     /// Adds up over the training samples, and adds noise to what will be published.
@@ -306,11 +307,12 @@ impl Noised {
         let (mut squares, mut total) = (0.0, own.total());
         for peer in peers {
             let theirs = self.read(peer.params.borrow());
-            let samples = total_of(&theirs.counts).max(1.0);
-            let share = (peer.weight * all / samples).clamp(0.0, 1.0);
+            let told = total_of(&theirs.counts).max(1.0);
+            let share = (peer.weight * all / told).clamp(0.0, 1.0);
             add(&mut sum, &theirs, share);
             squares += share * share;
-            total += share * samples;
+            // Without the floor of each class, which would count noise as samples.
+            total += share * theirs.total().max(0.0);
         }
         let noise = self.noise.get() * f64::sqrt(squares);
         if squares == 0.0 {
@@ -421,7 +423,7 @@ enum NoSolution {
     Unsolved(#[from] StatisticsError),
 }
 
-/// Returns how many samples noised counts tell of, as proxies have it: a class of less than one is none.
+/// Returns how many samples noised counts tell of, as proxies and thus weights have it: a class of less than one is none.
 fn total_of(counts: &[f64]) -> f64 {
     counts.iter().filter(|count| **count >= 1.0).sum()
 }

@@ -6,8 +6,8 @@
 //!                                                                    └─► the node ends and says why; nothing has left
 //! ```
 //!
-//! A release is entered before anything of it is published, so a crash counts too much and never too little. A federation that
-//! promises nothing is entered once, as a release without a bound. Nodes that share a file share a budget: give all
+//! A release is entered before anything of it is published. A federation that promises nothing is entered once, as a release
+//! without a bound, and no budget allows it. Nodes that share a file share a budget: give all
 //! federations of the same data the same file.
 
 use std::fs::{self, File};
@@ -151,15 +151,18 @@ impl Releases {
         Ok(budget.spent(releases).epsilon)
     }
 
-    /// Refuses at once what can never be published: a federation without a promise where the owner has a budget.
+    /// Refuses at once what the budget will not allow: a federation without a promise, or a release that does not fit. Who has
+    /// released in this federation before may do so again, for it will be the same.
     ///
     /// # Errors
-    /// As [`Self::admit`].
+    /// As [`Self::admit`]; nothing is written.
     pub fn check(&self) -> Result<(), ReleaseError> {
-        if self.owner.epsilon.is_some() && self.mechanism == Mechanism::Unprotected {
-            return self.admit_as(self.federation.to_string(), 0);
+        let entries = Self::read(&self.owner.file)?;
+        let is_ours = |entry: &Entry| entry.federation == self.federation;
+        if entries.iter().any(is_ours) && self.mechanism != Mechanism::Unprotected {
+            return Ok(());
         }
-        Ok(())
+        self.refuse(&entries, &self.release(0))
     }
 
     /// Enters a release before it is published; one that was entered before costs nothing. `when` is in seconds since 1970.
@@ -176,6 +179,31 @@ impl Releases {
         self.admit_as(id, when)
     }
 
+    fn release(&self, when: u64) -> Release {
+        Release {
+            what: match self.mechanism {
+                Mechanism::Unprotected => "whatever the federation's algorithm shares".to_owned(),
+                _ => "class statistics".to_owned(),
+            },
+            when,
+            mechanism: self.mechanism,
+        }
+    }
+
+    /// Refuses a release that does not fit the owner's budget, if there is one.
+    fn refuse(&self, entries: &[Entry], release: &Release) -> Result<(), ReleaseError> {
+        let Some(epsilon) = self.owner.epsilon else {
+            return Ok(());
+        };
+        let budget = budget(epsilon, self.owner.delta)?;
+        let before: Vec<Release> = entries.iter().map(|entry| entry.release.clone()).collect();
+        let admitted = budget.may_release(&before, release);
+        admitted.map(drop).map_err(|refusal| ReleaseError::Refused {
+            refusal,
+            file: self.owner.file.display().to_string(),
+        })
+    }
+
     fn admit_as(&self, id: String, when: u64) -> Result<(), ReleaseError> {
         let file = &self.owner.file;
         let failed = |what: &'static str| {
@@ -186,29 +214,21 @@ impl Releases {
                 error: error.to_string(),
             }
         };
+        if let Some(folder) = file.parent() {
+            fs::create_dir_all(folder).map_err(failed("written"))?;
+        }
         // Of nodes that share the file, one at a time reads and writes it.
         let guard = File::create(file.with_extension("lock")).map_err(failed("written"))?;
         guard.lock().map_err(failed("written"))?;
         let mut entries = Self::read(file)?;
-        if entries.iter().any(|entry| entry.id == id) {
-            return Ok(());
+        let release = self.release(when);
+        let is_known = entries.iter().any(|entry| entry.id == id);
+        // What nothing protects is another one in every round, whatever it is called.
+        if !is_known || self.mechanism == Mechanism::Unprotected {
+            self.refuse(&entries, &release)?;
         }
-        let release = Release {
-            what: match self.mechanism {
-                Mechanism::Unprotected => "whatever the federation's algorithm shares".to_owned(),
-                _ => "class statistics".to_owned(),
-            },
-            when,
-            mechanism: self.mechanism,
-        };
-        if let Some(epsilon) = self.owner.epsilon {
-            let budget = budget(epsilon, self.owner.delta)?;
-            let before: Vec<Release> = entries.iter().map(|entry| entry.release.clone()).collect();
-            let admitted = budget.may_release(&before, &release);
-            admitted.map_err(|refusal| ReleaseError::Refused {
-                refusal,
-                file: file.display().to_string(),
-            })?;
+        if is_known {
+            return Ok(());
         }
         entries.push(Entry {
             id,
@@ -306,14 +326,26 @@ mod tests {
         let bounded = releases(folder.path(), Some(6.0), Some(NOISE));
         let refused = bounded.admit(&update(1.0), 3).unwrap_err().to_string();
         assert!(refused.contains("has no bound"), "{refused}");
+        // A budget that is set later ends a federation that was entered without one.
+        let later = releases(folder.path(), Some(6.0), None);
+        for refused in [later.check(), later.admit(&update(1.0), 4)] {
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains("nothing protects it"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn what_will_not_fit_is_refused_before_anything_is_trained() {
         let folder = tempfile::tempdir().unwrap();
-        let refused = releases(folder.path(), Some(6.0), None).check();
-        assert!(
-            refused
-                .unwrap_err()
-                .to_string()
-                .contains("nothing protects it")
-        );
+        let new = folder.path().join("new");
+        let refused = releases(&new, Some(3.0), Some(NOISE)).check();
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("above the budget of 3"), "{refused}");
+        assert!(!new.exists(), "nothing is written");
+        let ours = releases(&new, Some(5.0), Some(NOISE));
+        ours.check().unwrap();
+        ours.admit(&update(1.0), 1).unwrap();
+        ours.check().unwrap();
     }
 
     #[test]

@@ -66,7 +66,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let answer = Answer {
         privacy: spec.privacy.mode().to_string(),
         is_published: has_state,
-        attacks: learner.exposures(),
+        attacks: learner.exposures(has_state),
         spent: Spent {
             epsilon: Releases::spent(&owner, &entries).or_fail(ExitCode::Configuration)?,
             delta: owner.delta,
@@ -132,7 +132,8 @@ impl Report for Answer {
         };
         if self.attacks.is_empty() {
             return format!(
-                "privacy {}: this node {tense} no parts that were attacked here, or has no held-out samples to compare with\n{}",
+                "privacy {}: nothing that this node {tense} was attacked here. Trained parameters are, once it has taken part \
+                 and its state folder holds a model; and it takes held-out samples to compare with\n{}",
                 self.privacy,
                 self.spent.sentence(self.releases.len())
             );

@@ -21,7 +21,7 @@ impl Agreement {
         let features = |inputs| self.features_of(inputs);
         let [members, others] = [members, others].map(|some| Rows::of(some, &features, device));
         let sums = self.read(&self.own.params());
-        let leverage = [&members, &others].map(|rows| sums.leverages(&rows.features));
+        let leverage = [&members, &others].map(|rows| sums.leverages(&rows.features, 0.0));
         let leverage = match leverage {
             [Ok(inside), Ok(outside)] => {
                 let scores =

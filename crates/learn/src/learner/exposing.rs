@@ -36,9 +36,9 @@ impl Learner {
         })
     }
 
-    /// Attacks the parts that this node publishes. Members are training samples; the others are those of validation and test,
+    /// Attacks the parts that this node publishes; trained parameters only if they `are_trained`. Members are training samples; the others are those of validation and test,
     /// which have no part in what is published.
-    pub fn exposures(&self) -> Vec<Exposure> {
+    pub fn exposures(&self, are_trained: bool) -> Vec<Exposure> {
         let train = &self.data.train;
         let members = train.subset(&spread(train.len()));
         let [validation, test] =
@@ -51,7 +51,8 @@ impl Learner {
                 (None, Some(agreement)) => agreement.exposures(&members, &others, tensors),
                 (None, None) => Vec::new(),
             };
-            let parameters = self.publishes_parameters().then(|| {
+            let is_attacked = are_trained && self.publishes_parameters();
+            let parameters = is_attacked.then(|| {
                 let [inside, outside] =
                     [&members[..], &others].map(|some| self.log_likelihoods(some));
                 Exposure::of("parameters of the trained model", "loss", &inside, &outside)

@@ -1,4 +1,4 @@
-//! An attack on the release, and the bound that no attack exceeds.
+//! Attacks on the release, and the bound that no attack exceeds.
 
 use burn::tensor::Device;
 use fednode_data::Samples;
@@ -9,10 +9,13 @@ use fednode_privacy::statistics::Shares;
 use super::Noised;
 use crate::exposure::{Exposure, FALSE_ALARMS, Rows, dot};
 
+/// How far beyond the edge of the noise's spectrum an attacker goes, to be sure that a matrix can be inverted.
+const OVER_THE_EDGE: f64 = 1.2;
+
 impl Noised {
     /// Attacks the release with samples that are in it and others that are not.
     ///
-    /// The score of a sample is the product of its vector with the released sum, less what it would be if the sum were of
+    /// For the matched filter the score of a sample is the product of its vector with the released sum, less what it would be if the sum were of
     /// others ([`fednode_mix::statistics::noised`] says what the vector of a sample is).
     pub(crate) fn exposures(
         &self,
@@ -34,13 +37,26 @@ impl Noised {
         };
         let (inside, outside) = (score(&members, false), score(&others, true));
         let published = format!("noised sums of {} numbers", self.features.width());
-        let exposure = Exposure::of(published, "matched filter", &inside, &outside);
+        let filter = Exposure::of(published.clone(), "matched filter", &inside, &outside);
+        let width = self.features.width() as f64;
+        let entry = self.noise.get() / Shares::STUDY.parts().2.sqrt();
+        let edge = OVER_THE_EDGE * entry * (2.0 * width).sqrt();
+        let leverage = [&members, &others].map(|rows| released.leverages(&rows.features, edge));
+        let leverage = match leverage {
+            [Ok(inside), Ok(outside)] => {
+                let scores =
+                    [inside, outside].map(|all| all.iter().map(|h| -h).collect::<Vec<_>>());
+                Exposure::of(published, "leverage", &scores[0], &scores[1])
+            }
+            // Noise was larger than its edge, so there is nothing to invert.
+            _ => None,
+        };
         let bound = strongest_attack(self.noise, FALSE_ALARMS);
         let bounded = |exposure| Exposure {
             most: Some([bound.auc, bound.hits]),
             ..exposure
         };
-        exposure.map(bounded).into_iter().collect()
+        filter.into_iter().chain(leverage).map(bounded).collect()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Where noise comes from: a secret that the node's own key or the operating system gives, and what it is added to.
 //!
-//! Noise is a function of the secret and of the exact sums. So the same samples have the same noise, however often a node
-//! restarts or is restored from a backup: who sees both releases sees one. Other samples have noise that is independent of
-//! it. Without the secret it cannot be told from fresh noise (BLAKE3 as a keyed function, ChaCha20 as the generator).
+//! Noise is a function of the secret and of the exact sums. So the same sums have the same noise, however often a node
+//! restarts or is restored from a backup: who sees both releases sees one. Other sums have noise that is independent of it,
+//! also those of the same samples on a device that rounds otherwise: that is another release. Without the secret noise cannot
+//! be told from fresh one (BLAKE3 as a keyed function, ChaCha20 as the generator). With it, noise can be taken off again.
 
 use fednode_mix::statistics::noised::{GRID, WholeSums};
 use fednode_privacy::discrete::{DiscreteGaussian, Variance};

@@ -307,7 +307,7 @@ pub(super) enum Lie {
 /// How many times the own features' squares those of another may be, or the reverse.
 const MOST_SPREAD: f64 = 10.0;
 /// Fewest classes whose disagreement shows that a node lied in its proxies.
-pub(super) const CLASSES_OF_PROOF: usize = 3;
+const CLASSES_OF_PROOF: usize = 3;
 /// The smallest share of the samples whose class is compared in fetched statistics.
 const LEAST_SHARE: f64 = 0.05;
 /// What rounding may add to a square.
@@ -380,6 +380,14 @@ impl<'a> Sums<'a> {
             at += width - row;
             f64::from(square)
         })
+    }
+
+    /// Returns the length of the scatter as a matrix, in which products of two different features stand twice.
+    pub(super) fn length(self) -> f64 {
+        let square = |value: &f32| f64::from(*value).powi(2);
+        let all: f64 = self.scatter.iter().map(square).sum();
+        let diagonal: f64 = self.squares().map(|value| value * value).sum();
+        (2.0 * all - diagonal).sqrt()
     }
 
     /// Tells whether any samples have these sums: `s_c² <= n_c G` for squares, `G_kl² <= G_kk G_ll` for products.

@@ -9,13 +9,14 @@
 //! many samples that noise does not decide which mean is nearest. Of small nodes no class may be left. Then nothing is known
 //! of who agrees, and everybody counts alike.
 //!
-//! What no samples and no usual noise can give is refused: six deviations are allowed, so an honest node is refused less
-//! than once in a hundred million times.
+//! What no samples and no usual noise can give is refused: lengths of class sums, trace and length of the scatter. Six
+//! deviations are allowed, so an honest node is hardly ever refused for them. Class means that disagree are refused if five
+//! classes or more can be compared and hardly any is nearest to its own.
 
 use fednode_core::ParamSet;
 use fednode_privacy::statistics::Shares;
 
-use super::agreement::{self, CLASSES_OF_PROOF, ClassMeans, Comparison, Lie, Sums};
+use super::agreement::{self, ClassMeans, Comparison, Lie, Sums};
 use super::{Gives, MatchingRow};
 
 pub(super) const ROW: MatchingRow = MatchingRow {
@@ -35,6 +36,8 @@ pub(super) const ROW: MatchingRow = MatchingRow {
     }),
 };
 
+/// Fewest classes whose disagreement shows that a node lied in its proxies: of three, noise may exchange all.
+const CLASSES_OF_PROOF: usize = 5;
 /// How many deviations of noise a number may have.
 const DEVIATIONS: f64 = 6.0;
 
@@ -87,7 +90,11 @@ fn are_possible(sums: Sums<'_>, noise: f64) -> bool {
     let total: f64 = sums.counts.iter().copied().map(f64::from).sum();
     let trace: f64 = sums.squares().sum();
     let slack = DEVIATIONS * (of_count * classes.sqrt() + of_square * width.sqrt());
-    are_classes && (-slack..=total + slack).contains(&trace)
+    let entries = width * (width + 1.0) / 2.0;
+    let longest = total.max(0.0)
+        + DEVIATIONS * of_count * classes.sqrt()
+        + of_square * (entries.sqrt() + DEVIATIONS);
+    are_classes && (-slack..=total + slack).contains(&trace) && sums.length() <= longest
 }
 
 #[cfg(test)]
@@ -110,21 +117,21 @@ mod tests {
         }
     }
 
-    /// Counts and sums of three classes at right angles in 64 dimensions, called by these names.
-    fn noised(
-        names: [usize; 3],
+    /// Counts and sums of classes at right angles in 64 dimensions, called by these names.
+    fn noised<const C: usize>(
+        names: [usize; C],
         samples: f64,
         deviation: f64,
         draw: usize,
     ) -> (Vec<f64>, Vec<f64>) {
-        let mut sums = vec![0.0; 3 * 64];
+        let mut sums = vec![0.0; C * 64];
         for (corner, name) in names.into_iter().enumerate() {
             sums[name * 64 + corner] = samples;
         }
         for (at, sum) in sums.iter_mut().enumerate() {
             *sum += noise(at + 1000 * draw, deviation);
         }
-        (vec![samples; 3], sums)
+        (vec![samples; C], sums)
     }
 
     fn exchange(noise: f64) -> ExpertExchange {
@@ -192,36 +199,47 @@ mod tests {
 
     #[test]
     fn what_no_samples_and_no_noise_give_is_refused() {
-        let params = |counts: [f32; 3], sums: Vec<f32>, square: f32| {
+        const WIDTH: usize = 64;
+        let params = |counts: [f32; 5], sums: Vec<f32>, [square, product]: [f32; 2]| {
             let mut params = ParamSet::new();
-            let width = 64;
-            let mut scatter = vec![0.0; width * (width + 1) / 2];
-            scatter[0] = square;
-            params
-                .insert("noised.counts", &[3], counts.to_vec())
-                .unwrap();
-            params.insert("noised.sums", &[3, width], sums).unwrap();
-            params
-                .insert("noised.scatter", &[scatter.len()], scatter)
-                .unwrap();
+            let mut scatter = vec![0.0; WIDTH * (WIDTH + 1) / 2];
+            (scatter[0], scatter[1]) = (square, product);
+            let arrays = [
+                ("noised.counts", vec![5], counts.to_vec()),
+                ("noised.sums", vec![5, WIDTH], sums),
+                ("noised.scatter", vec![scatter.len()], scatter),
+            ];
+            for (name, shape, values) in arrays {
+                params.insert(name, &shape, values).unwrap();
+            }
             params
         };
         let floats = |sums: Vec<f64>| sums.into_iter().map(|sum| sum as f32).collect::<Vec<_>>();
-        let of = |names, draw| floats(noised(names, 100.0, 1.0, draw).1);
-        let own = params([100.0; 3], of([0, 1, 2], 1), 300.0);
+        let of = |names: [usize; 5], draw| floats(noised(names, 100.0, 1.0, draw).1);
+        let named = [0, 1, 2, 3, 4];
+        let full = [100.0; 5];
+        let own = params(full, of(named, 1), [500.0, 0.0]);
         let judged = |theirs: &ParamSet| judge(&own, theirs, 1.0).err();
-        assert_eq!(judged(&params([100.0; 3], of([0, 1, 2], 2), 290.0)), None);
-        let turned = params([100.0; 3], of([1, 2, 0], 2), 290.0);
+        assert_eq!(judged(&params(full, of(named, 2), [490.0, 0.0])), None);
+        let turned = params(full, of([1, 2, 3, 4, 0], 2), [490.0, 0.0]);
         assert_eq!(judged(&turned), Some(Lie::Disagreement));
-        let negative = params([100.0, 100.0, -40.0], of([0, 1, 2], 2), 290.0);
-        let long = floats(noised([0, 1, 2], 1000.0, 1.0, 2).1);
-        for impossible in [
-            negative,
-            params([100.0; 3], long, 290.0),
-            params([100.0; 3], of([0, 1, 2], 2), 3000.0),
-            params([100.0; 3], of([0, 1, 2], 2), -300.0),
-        ] {
-            assert_eq!(judged(&impossible), Some(Lie::Impossible));
+        // Two of five are exchanged: that is no proof.
+        let exchanged = params(full, of([1, 0, 2, 3, 4], 2), [490.0, 0.0]);
+        assert_eq!(judged(&exchanged), None);
+        let long = floats(noised(named, 1000.0, 1.0, 2).1);
+        let impossible = [
+            params(
+                [100.0, 100.0, 100.0, 100.0, -60.0],
+                of(named, 2),
+                [490.0, 0.0],
+            ),
+            params(full, long, [490.0, 0.0]),
+            params(full, of(named, 2), [5000.0, 0.0]),
+            params(full, of(named, 2), [-500.0, 0.0]),
+            params(full, of(named, 2), [490.0, 900.0]),
+        ];
+        for (at, impossible) in impossible.iter().enumerate() {
+            assert_eq!(judged(impossible), Some(Lie::Impossible), "{at}");
         }
         assert_eq!(judge(&own, &ParamSet::new(), 1.0), Err(Lie::Form));
     }

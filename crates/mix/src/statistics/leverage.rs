@@ -1,7 +1,7 @@
 //! How much of a second moment is a sample's own: by that, whoever sees the sums can tell who is in them.
 //!
 //! ```text
-//! h(z) = zᵀ (G + r I)⁻¹ z        G: the scatter, r: 10⁻⁵ of its mean diagonal entry
+//! h(z) = zᵀ (G + r I)⁻¹ z        G: the scatter, r: 10⁻⁵ of its mean diagonal entry, and what noise may add
 //! ```
 //!
 //! Of D features of at most D samples, G has no direction but theirs. A sample that is in it then has `h <= 1`, and nearly
@@ -16,14 +16,14 @@ use super::{Statistics, StatisticsError};
 const RIDGE: f64 = 1e-5;
 
 impl Statistics {
-    /// Returns the leverage of each row of features.
+    /// Returns the leverage of each row of features. Of noised sums, `noise` is the largest eigenvalue that noise may have.
     ///
     /// # Errors
     /// Fails where the scatter is no finite positive matrix.
     ///
     /// # Panics
     /// Panics if rows are not D numbers.
-    pub fn leverages(&self, rows: &[Vec<f32>]) -> Result<Vec<f64>, StatisticsError> {
+    pub fn leverages(&self, rows: &[Vec<f32>], noise: f64) -> Result<Vec<f64>, StatisticsError> {
         let width = self.width;
         let mut matrix = DMatrix::zeros(width, width);
         let mut products = self.scatter.iter();
@@ -32,7 +32,7 @@ impl Statistics {
                 (matrix[(row, column)], matrix[(column, row)]) = (*product, *product);
             }
         }
-        let ridge = RIDGE * matrix.trace() / width as f64;
+        let ridge = RIDGE * matrix.trace() / width as f64 + noise;
         (0..width).for_each(|at| matrix[(at, at)] += ridge);
         let factor = matrix.cholesky().ok_or(StatisticsError::Degenerate)?;
         let leverage = |row: &Vec<f32>| {
@@ -59,10 +59,10 @@ mod tests {
         ];
         let mut sums = Statistics::new(1, 4);
         members.iter().for_each(|member| sums.add(member, 0));
-        let found = sums.leverages(&members).unwrap();
+        let found = sums.leverages(&members, 0.0).unwrap();
         assert!(found.iter().all(|h| (0.9..=1.0).contains(h)), "{found:?}");
         let others = [vec![1.0, 1.0, 1.0, 1.0], vec![0.0, 0.0, 0.0, 2.0]];
-        let found = sums.leverages(&others).unwrap();
+        let found = sums.leverages(&others, 0.0).unwrap();
         assert!(found.iter().all(|h| *h > 100.0), "{found:?}");
     }
 
@@ -73,8 +73,8 @@ mod tests {
         [1.0, 2.0, 2.0]
             .iter()
             .for_each(|value| sums.add(&[*value], 0));
-        let found = sums.leverages(&[vec![2.0]]).unwrap();
+        let found = sums.leverages(&[vec![2.0]], 0.0).unwrap();
         assert!((found[0] - 4.0 / 9.0).abs() < 1e-4, "{found:?}");
-        assert!(Statistics::new(1, 1).leverages(&[vec![1.0]]).is_err());
+        assert!(Statistics::new(1, 1).leverages(&[vec![1.0]], 0.0).is_err());
     }
 }
