@@ -15,8 +15,8 @@ const OVER_THE_EDGE: f64 = 1.2;
 impl Noised {
     /// Attacks the release with samples that are in it and others that are not.
     ///
-    /// For the matched filter the score of a sample is the product of its vector with the released sum, less what it would be if the sum were of
-    /// others ([`fednode_mix::statistics::noised`] says what the vector of a sample is).
+    /// For the matched filter the score of a sample is the product of its vector with the released sum, less what it would be
+    /// if the sum were of others. [`fednode_mix::statistics::noised`] says what the vector of a sample is.
     pub(crate) fn exposures(
         &self,
         members: &[&Samples],
