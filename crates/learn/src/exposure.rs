@@ -8,8 +8,8 @@
 //!
 //! | published | attack | source |
 //! |---|---|---|
-//! | sums with or without noise | matched filter: how much the sums say of the sample, beyond its likes | the project's study, 5b |
-//! | a second moment | leverage: who lies within the span of the samples | the same |
+//! | a second moment | leverage: who lies within the span of the samples | the project's study, 5b |
+//! | sums with noise | matched filter: how much the sums say of the sample, beyond its likes | the same |
 //! | parameters | loss: samples that were trained on fit better | Yeom et al., CSF 2018 |
 //!
 //! An attack is a lower bound. A stronger one may find more, and what it finds is not below. Noise has an upper bound too:
@@ -17,6 +17,7 @@
 
 use burn::tensor::{Device, Tensor};
 use fednode_data::Samples;
+use fednode_mix::Statistics;
 use serde::Serialize;
 
 use crate::class_statistics::for_each_batch;
@@ -104,6 +105,24 @@ impl Rows {
         let features = self.features.iter().map(Vec::as_slice);
         features.zip(self.classes.iter().copied())
     }
+}
+
+/// Attacks a scatter: whoever is in it has little outside of its directions. Nothing where there is nothing to invert, as of
+/// features that are all alike, or of noise beyond the largest eigenvalue that it should have.
+pub(crate) fn leverage(
+    published: String,
+    sums: &Statistics,
+    noise: f64,
+    rows: [&Rows; 2],
+) -> Option<Exposure> {
+    let scores = rows.map(|rows| {
+        let leverages = sums.leverages(&rows.features, noise).ok()?;
+        Some(leverages.iter().map(|h| -h).collect::<Vec<f64>>())
+    });
+    let [Some(inside), Some(outside)] = scores else {
+        return None;
+    };
+    Exposure::of(published, "leverage", &inside, &outside)
 }
 
 /// Returns the product of two rows.

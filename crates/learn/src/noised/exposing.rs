@@ -7,7 +7,7 @@ use fednode_privacy::gaussian::strongest_attack;
 use fednode_privacy::statistics::Shares;
 
 use super::Noised;
-use crate::exposure::{Exposure, FALSE_ALARMS, Rows, dot};
+use crate::exposure::{Exposure, FALSE_ALARMS, Rows, dot, leverage};
 
 /// How far beyond the edge of the noise's spectrum an attacker goes, to be sure that a matrix can be inverted.
 const OVER_THE_EDGE: f64 = 1.2;
@@ -41,16 +41,7 @@ impl Noised {
         let width = self.features.width() as f64;
         let entry = self.noise.get() / Shares::STUDY.parts().2.sqrt();
         let edge = OVER_THE_EDGE * entry * (2.0 * width).sqrt();
-        let leverage = [&members, &others].map(|rows| released.leverages(&rows.features, edge));
-        let leverage = match leverage {
-            [Ok(inside), Ok(outside)] => {
-                let scores =
-                    [inside, outside].map(|all| all.iter().map(|h| -h).collect::<Vec<_>>());
-                Exposure::of(published, "leverage", &scores[0], &scores[1])
-            }
-            // Noise was larger than its edge, so there is nothing to invert.
-            _ => None,
-        };
+        let leverage = leverage(published, &released, edge, [&members, &others]);
         let bound = strongest_attack(self.noise, FALSE_ALARMS);
         let bounded = |exposure| Exposure {
             most: Some([bound.auc, bound.hits]),
