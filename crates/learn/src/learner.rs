@@ -23,7 +23,6 @@ use crate::evaluate::{self, Evaluation, Prediction};
 use crate::feature_cache::CacheBudget;
 use crate::memory::Memory;
 use crate::model::multiply_adds;
-use crate::noised::{NoiseKey, Noised};
 use crate::pool::{Mixture, PoolSettings};
 use crate::train::{self, Epochs, Schedule};
 use crate::weights::Weights;
@@ -162,24 +161,13 @@ impl Learner {
         if Agreement::is_wanted(spec.exchange.experts.as_ref()) {
             learner.parts.agreement = Some(learner.new_agreement(spec)?);
         }
-        if Noised::is_wanted(spec.exchange.experts.as_ref()) {
-            let noised = device.run(|| Noised::new(spec, device.tensors()))?;
-            learner.parts.noised = Some(noised);
-        }
+        learner.parts.noised = learner.new_noised(spec)?;
         Ok(learner)
     }
 
     /// Says where to keep what frozen parts make of the samples; by default [`CacheBudget::default`].
     pub fn keep_in(&mut self, budget: CacheBudget) {
         self.budget = budget;
-    }
-
-    /// Says where the noise of what is released comes from; by default it is the operating system's, so that a state that
-    /// is lost means another release.
-    pub fn draw_noise_from(&mut self, key: NoiseKey) {
-        if let Some(noised) = &mut self.parts.noised {
-            noised.draw_from(key);
-        }
     }
 
     /// Returns the shared part as it was in the beginning, the same on all nodes; its blob id is the lineage
@@ -310,11 +298,8 @@ impl Learner {
             steps,
             multiply_adds,
         } = outcome;
+        let routed = self.told_routed(routed);
         let total = f64::from(routed.iter().sum::<u32>().max(1));
-        // Whoever promises privacy says of its samples what the release says.
-        let noised = self.parts.noised.as_ref();
-        let n_samples = noised.map(|noised| self.parts.device.run(|| noised.n_samples()));
-        let routed = if noised.is_some() { Vec::new() } else { routed };
         Update {
             shared: self.shared().map(Arc::new),
             // Where statistics were gathered instead, nobody counted.
@@ -325,7 +310,7 @@ impl Learner {
                 .zip(routed.iter().copied().chain(std::iter::repeat(0)))
                 .collect(),
             proxies: self.proxies(),
-            n_samples: n_samples.unwrap_or(self.data.train.len() as u32),
+            n_samples: self.told_samples(),
             train_loss,
             expert_share: routed
                 .iter()
@@ -460,13 +445,7 @@ impl Learner {
         let predictor = self.predictor();
         match (&self.parts.statistics, &self.parts.agreement) {
             (Some((_, statistics)), _) => statistics.forward(&predictor, inputs),
-            (None, Some(agreement)) => {
-                let alone = agreement.forward(&predictor, inputs.clone());
-                match &self.parts.noised {
-                    Some(noised) => noised.times(alone, inputs),
-                    None => alone,
-                }
-            }
+            (None, Some(agreement)) => self.agreed(agreement, &predictor, inputs),
             (None, None) => predictor.forward(inputs),
         }
     }

@@ -2,15 +2,65 @@
 
 use std::borrow::Borrow;
 
+use burn::tensor::Tensor;
 use fednode_core::work::PeerExpert;
 use fednode_core::{FederationSpec, ParamSet, Round};
 
 use super::Learner;
 use crate::agreement::Agreement;
+use crate::algorithm::Output;
 use crate::error::LearnError;
+use crate::noised::{NoiseKey, Noised};
 use crate::pool::Predictor;
 
 impl Learner {
+    /// Makes the expert of noised statistics, if the spec promises privacy.
+    pub(super) fn new_noised(&self, spec: &FederationSpec) -> Result<Option<Noised>, LearnError> {
+        let device = &self.parts.device;
+        let is_wanted = Noised::is_wanted(spec.exchange.experts.as_ref());
+        is_wanted
+            .then(|| device.run(|| Noised::new(spec, device.tensors())))
+            .transpose()
+    }
+
+    /// Runs the own model with the statistics that go with it.
+    pub(super) fn agreed(
+        &self,
+        agreement: &Agreement,
+        own: &Predictor<'_>,
+        inputs: Tensor<2>,
+    ) -> Output {
+        let alone = agreement.forward(own, inputs.clone());
+        match &self.parts.noised {
+            Some(noised) => noised.times(alone, inputs),
+            None => alone,
+        }
+    }
+
+    /// Returns the number of training samples that others are told: under a promise of privacy, what the release says.
+    pub(super) fn told_samples(&self) -> u32 {
+        match &self.parts.noised {
+            Some(noised) => self.parts.device.run(|| noised.n_samples()),
+            None => self.data.train.len() as u32,
+        }
+    }
+
+    /// Returns how many samples went to each expert, as others are told: nothing under a promise of privacy.
+    pub(super) fn told_routed(&self, routed: Vec<u32>) -> Vec<u32> {
+        match self.parts.noised {
+            Some(_) => Vec::new(),
+            None => routed,
+        }
+    }
+
+    /// Says where the noise of what is released comes from; by default it is the operating system's, so that a state that
+    /// is lost means another release.
+    pub fn draw_noise_from(&mut self, key: NoiseKey) {
+        if let Some(noised) = &mut self.parts.noised {
+            noised.draw_from(key);
+        }
+    }
+
     /// Makes the expert of a node that has added up nothing yet.
     pub(super) fn new_agreement(&self, spec: &FederationSpec) -> Result<Agreement, LearnError> {
         let device = &self.parts.device;
