@@ -47,9 +47,8 @@ pub trait Worker: Send {
     /// [`WorkError::Misfit`] if it does not fit the model; nothing is changed then.
     fn restore(&mut self, state: &ParamSet) -> Result<(), WorkError>;
 
-    /// Takes a secret of the node, the same after every start: what it draws of it nobody else can know. A worker that draws
-    /// nothing of the kind needs none.
-    fn take_secret(&mut self, _secret: &[u8; 32]) {}
+    /// Takes a secret of the node, the same after every start: what it draws of it nobody else can know.
+    fn take_secret(&mut self, secret: &[u8; 32]);
 }
 
 /// One thing to do.

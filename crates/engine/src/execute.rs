@@ -216,9 +216,7 @@ fn screen_row(
     let experts = spec.exchange.experts.as_ref();
     let matching = experts.and_then(|experts| matching::find(experts.matching.name()));
     let admits = experts.zip(matching.and_then(|matching| matching.admits));
-    // Noised sums grow with their samples, and their matching bounds them by what they say of these.
-    let is_noised = experts.is_some_and(|experts| experts.noise.is_some());
-    let most = if is_noised { f64::MAX } else { MAX_NORM_RATIO };
+    let most = matching.map_or(MAX_NORM_RATIO, |matching| matching.most_norm_ratio);
     let mut accepted = Vec::new();
     for (expert, params) in candidates {
         let screened = screen::screen(&params, own, most);

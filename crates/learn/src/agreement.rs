@@ -216,8 +216,7 @@ impl Agreement {
         memory: Option<&Memory>,
         device: &Device,
     ) -> Result<(), LearnError> {
-        let memory = memory.map(Memory::read).transpose()?;
-        self.remembered = memory.unwrap_or_default();
+        self.remembered = Memory::recalled(memory)?;
         self.serve(device);
         Ok(())
     }

@@ -77,6 +77,15 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
+    /// Makes the features of members and of others.
+    pub(crate) fn of_both(
+        samples: [&[&Samples]; 2],
+        features: &dyn Fn(Tensor<2>) -> Tensor<2>,
+        device: &Device,
+    ) -> [Self; 2] {
+        samples.map(|some| Self::of(some, features, device))
+    }
+
     /// Makes the features of samples.
     pub(crate) fn of(
         samples: &[&Samples],

@@ -28,6 +28,16 @@ impl Memory {
         Self(serde_json::to_value(remembered).expect("memories have text keys and finite numbers"))
     }
 
+    /// Reads what an owner remembers, if it remembers anything; otherwise it begins anew.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn recalled<T: DeserializeOwned + Default>(
+        memory: Option<&Self>,
+    ) -> Result<T, LearnError> {
+        memory.map_or_else(|| Ok(T::default()), Self::read)
+    }
+
     /// Reads what an owner remembers.
     ///
     /// # Errors

@@ -227,8 +227,7 @@ impl Noised {
         memory: Option<&Memory>,
         device: &Device,
     ) -> Result<(), LearnError> {
-        let memory = memory.map(Memory::read).transpose()?;
-        self.remembered = memory.unwrap_or_default();
+        self.remembered = Memory::recalled(memory)?;
         self.serve(device);
         Ok(())
     }
@@ -288,9 +287,12 @@ impl Noised {
                 (self.remembered.solved, self.remembered.missing) = (Some(key), None);
             }
             Err(reason) => {
-                (self.remembered.solved, self.remembered.missing) =
-                    (None, Some(reason.to_string()));
-                tracing::warn!("{}", self.lacks().unwrap_or_default());
+                let before = self.remembered.missing.replace(reason.to_string());
+                self.remembered.solved = None;
+                // Said once: noise that is too large stays so from round to round.
+                if before != self.remembered.missing {
+                    tracing::warn!(%reason, "no classifier of peers' noised statistics");
+                }
             }
         }
     }

@@ -152,33 +152,33 @@ fn too_much_noise_leaves_the_node_as_it_is_alone_and_it_says_so() {
 fn an_attack_finds_who_is_in_open_sums_and_not_in_noised_ones() {
     let mut open = learner(&agreement(), 0);
     update(&mut open, 1);
-    let found = open.exposures(true);
+    let found = open.exposed_statistics();
     assert_eq!(found[0].attack, "leverage");
     assert!(found[0].auc > 0.99, "{found:?}");
     assert_eq!(found[0].most, None);
 
     let mut noised = node(&promised(1.0), 0);
     update(&mut noised, 1);
-    let found = noised.exposures(true);
+    let found = noised.exposed_statistics();
     let [area, hits] = found[0].most.unwrap();
     // The study's section 5b: at epsilon 1 no attack exceeds these.
     assert!((area - 0.575).abs() < 1e-3 && (hits - 0.020).abs() < 1e-3);
-    assert_eq!(found.len(), 2, "parameters stay at home: {found:?}");
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(noised.exposed_parameters(), None, "they stay at home");
     // 128 members and 62 others: the area's standard error is about 0.045.
     let most = |found: &[Exposure]| found.iter().map(|one| one.auc).fold(0.0, f64::max);
     assert!(most(&found) < area + 0.1, "{found:?}");
     // Little noise hides little.
     let mut hardly = node(&promised(100.0), 0);
     update(&mut hardly, 1);
-    let hardly = hardly.exposures(true);
+    let hardly = hardly.exposed_statistics();
     assert!(most(&hardly) > most(&found) + 0.05, "{hardly:?}");
 
     let fedavg = fed::spec("fedavg", &[]);
     let mut fedavg = learner(&fedavg, 0);
     update(&mut fedavg, 1);
-    assert_eq!(fedavg.exposures(false), []);
-    let found = fedavg.exposures(true);
-    assert_eq!((found.len(), found[0].attack), (1, "loss"));
+    assert_eq!(fedavg.exposed_statistics(), []);
+    assert_eq!(fedavg.exposed_parameters().unwrap().attack, "loss");
 }
 
 type Change = fn(&mut FederationSpec);

@@ -43,6 +43,8 @@ pub struct MatchingRow {
     pub gives: Gives,
     /// Makes the rows of one node's own experts, which are all in `known`.
     pub rows: Rows,
+    /// How many times the own expert's norm a fetched one's may be.
+    pub most_norm_ratio: f64,
     /// Judges what was fetched against the own expert of that slot, where proxies can be copied.
     pub admits: Option<Admits>,
 }

@@ -257,6 +257,9 @@ impl Worker for Vector {
         self.params()
     }
 
+    /// A vector draws nothing.
+    fn take_secret(&mut self, _: &[u8; 32]) {}
+
     fn restore(&mut self, state: &ParamSet) -> Result<(), WorkError> {
         self.take(state)
     }

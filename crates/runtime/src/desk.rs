@@ -258,14 +258,30 @@ async fn train(
     store(Box::new(update), purpose, evaluating, blobs).await
 }
 
-/// Enters what will be published into the owner's file of releases, which may refuse it.
-async fn admitted(releases: Releases, update: Timed<Update>) -> Result<Timed<Update>, WorkError> {
+/// Enters what will be published into the owner's file of releases, which may refuse it. A full disk is waited for.
+async fn admitted(
+    releases: Releases,
+    mut update: Timed<Update>,
+) -> Result<Timed<Update>, WorkError> {
     let when = fednode_net::now().0 / 1000;
-    let entered = on_worker(move || (releases.admit(&update.value, when), update)).await;
-    let (entered, update) = entered;
-    entered
-        .map(|()| update)
-        .map_err(|error| WorkError::Withheld(error.to_string()))
+    let mut has_waited = false;
+    loop {
+        let ours = releases.clone();
+        let entering = on_worker(move || (ours.admit(&update.value, when), update));
+        let entered;
+        (entered, update) = entering.await;
+        match entered {
+            Ok(()) => return Ok(update),
+            Err(error) if error.is_full_disk() => {
+                if !has_waited {
+                    tracing::warn!("the update waits for disk space: {error}");
+                }
+                has_waited = true;
+                tokio::time::sleep(FULL_PAUSE).await;
+            }
+            Err(error) => return Err(WorkError::Withheld(error.to_string())),
+        }
+    }
 }
 
 async fn store(

@@ -11,7 +11,7 @@
 //! federations of the same data the same file.
 
 use std::fs::{self, File};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use fednode_core::work::Update;
@@ -73,16 +73,33 @@ pub enum ReleaseError {
         "`privacy.budget` and `privacy.delta` are out of range: take 0.05 to 1000, and 1e-12 to 0.01"
     )]
     Budget,
-    /// The file cannot be used.
-    #[error("`{file}`, which holds what this node has released, cannot be {what}: {error}")]
-    File {
+    /// The file cannot be read.
+    #[error(
+        "`{file}`, which holds what this node has released, cannot be read: {source}; bring it back, or move it away and \
+         know that what it counted is forgotten"
+    )]
+    Unreadable {
         /// The file.
         file: String,
-        /// `read` or `written`.
-        what: &'static str,
         /// What happened.
-        error: String,
+        source: io::Error,
     },
+    /// The file cannot be written.
+    #[error("`{file}`, which counts what this node releases, cannot be written: {source}")]
+    Unwritable {
+        /// The file.
+        file: String,
+        /// What happened.
+        source: io::Error,
+    },
+}
+
+impl ReleaseError {
+    /// Tells whether there was no space, so that it may be tried again.
+    pub fn is_full_disk(&self) -> bool {
+        let full = [ErrorKind::StorageFull, ErrorKind::QuotaExceeded];
+        matches!(self, Self::Unwritable { source, .. } if full.contains(&source.kind()))
+    }
 }
 
 /// What this member releases, and the file in which it stands.
@@ -123,21 +140,20 @@ impl Releases {
     /// # Errors
     /// Fails if the file cannot be read as one of releases.
     pub fn read(path: &Path) -> Result<Vec<Entry>, ReleaseError> {
-        let failed = |error: String| ReleaseError::File {
+        let failed = |source: io::Error| ReleaseError::Unreadable {
             file: path.display().to_string(),
-            what: "read",
-            error,
+            source,
         };
         let size = match fs::metadata(path) {
             Ok(found) => found.len(),
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(failed(error.to_string())),
+            Err(error) => return Err(failed(error)),
         };
         if size > MOST_BYTES {
-            return Err(failed(format!("it has {size} bytes")));
+            return Err(failed(io::Error::other(format!("it has {size} bytes"))));
         }
-        let text = fs::read(path).map_err(|error| failed(error.to_string()))?;
-        serde_json::from_slice(&text).map_err(|error| failed(error.to_string()))
+        let text = fs::read(path).map_err(failed)?;
+        serde_json::from_slice(&text).map_err(|error| failed(error.into()))
     }
 
     /// Returns ε of these releases together, at the owner's δ: infinite if one of them has no bound.
@@ -206,20 +222,16 @@ impl Releases {
 
     fn admit_as(&self, id: String, when: u64) -> Result<(), ReleaseError> {
         let file = &self.owner.file;
-        let failed = |what: &'static str| {
-            let file = file.display().to_string();
-            move |error: std::io::Error| ReleaseError::File {
-                file,
-                what,
-                error: error.to_string(),
-            }
+        let failed = |source: io::Error| ReleaseError::Unwritable {
+            file: file.display().to_string(),
+            source,
         };
         if let Some(folder) = file.parent() {
-            fs::create_dir_all(folder).map_err(failed("written"))?;
+            fs::create_dir_all(folder).map_err(failed)?;
         }
         // Of nodes that share the file, one at a time reads and writes it.
-        let guard = File::create(file.with_extension("lock")).map_err(failed("written"))?;
-        guard.lock().map_err(failed("written"))?;
+        let guard = File::create(file.with_extension("lock")).map_err(failed)?;
+        guard.lock().map_err(failed)?;
         let mut entries = Self::read(file)?;
         let release = self.release(when);
         let is_known = entries.iter().any(|entry| entry.id == id);
@@ -236,7 +248,7 @@ impl Releases {
             release,
         });
         let text = serde_json::to_vec_pretty(&entries).expect("entries have text keys");
-        whole_file::write(file, &text).map_err(failed("written"))
+        whole_file::write(file, &text).map_err(failed)
     }
 }
 
@@ -346,6 +358,16 @@ mod tests {
         ours.check().unwrap();
         ours.admit(&update(1.0), 1).unwrap();
         ours.check().unwrap();
+    }
+
+    #[test]
+    fn no_space_is_waited_for_and_nothing_else() {
+        let error = |kind| ReleaseError::Unwritable {
+            file: FILE.into(),
+            source: io::Error::from(kind),
+        };
+        assert!(error(ErrorKind::StorageFull).is_full_disk());
+        assert!(!error(ErrorKind::PermissionDenied).is_full_disk());
     }
 
     #[test]

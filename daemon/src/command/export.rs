@@ -87,6 +87,12 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         return Err(fail(ExitCode::Usage, text));
     }
     let model = args.model.load()?;
+    if let Some(epsilon) = model.spec().privacy.epsilon {
+        eprintln!(
+            "warning: the promise of epsilon {epsilon} is for what the node publishes by itself: an exported model comes of \
+             exact statistics and of training without noise, so give it to nobody who may not see the data"
+        );
+    }
     let (card, n_bytes) = match format {
         Format::Safetensors => {
             let card = write_model(&args.out, &model)?;

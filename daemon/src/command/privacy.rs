@@ -6,23 +6,20 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use fednode_config::flags::Flags;
-use fednode_learn::{Exposure, Learner, own_model};
+use fednode_learn::{Exposure, Learner};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::releases::{Entry, Releases};
 use serde::Serialize;
 
-use fednode_cli::config::Config;
 use fednode_cli::data::Mine;
 use fednode_cli::device::Choice;
 use fednode_cli::failure::{OrFail, no_learner};
 use fednode_cli::initial;
-use fednode_cli::layers;
 use fednode_cli::model::{Model, SPEC_FILE};
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::table::{number, percent, render, text};
 
-use super::start::read_spec;
+use super::start::{Own, read_spec, with_own_model};
 
 /// From which area on an attack tells members from others about as it likes.
 const CERTAIN: f64 = 0.95;
@@ -33,22 +30,16 @@ const GUESSING: f64 = 0.55;
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
-    settings: Flags<Config>,
-    /// The file with all of these [default: $FEDNODE_CONFIG, else node.toml if it exists].
-    #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    own: Own,
 }
 
 /// Attacks what the node publishes, and prints what the attacks reach.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
-    let config = layers::resolve(&args.settings.layer, args.config.as_deref())?;
+    let config = args.own.resolve()?;
     fednode_runtime::allocator::settle();
     let spec = read_spec(&config)?;
     let mine = Mine::load(&config, &spec)?;
-    let own = match &config.model {
-        None => own_model::by_number(&spec, mine.position),
-        Some(name) => own_model::chosen(&spec, name).or_fail(ExitCode::Configuration)?,
-    };
+    let own = with_own_model(&spec, &config, &mine)?;
     let device = Choice::find(&config.device)?.open(config.threads)?;
     let mut learner =
         Learner::new(&own, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
@@ -63,10 +54,13 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     learner.prepare_release();
     let owner = config.owners_budget();
     let entries = Releases::read(&owner.file).or_fail(ExitCode::State)?;
+    // What was not trained yet says nothing of any sample.
+    let parameters = has_state.then(|| learner.exposed_parameters()).flatten();
+    let attacks = learner.exposed_statistics().into_iter().chain(parameters);
     let answer = Answer {
         privacy: spec.privacy.mode().to_string(),
         is_published: has_state,
-        attacks: learner.exposures(has_state),
+        attacks: attacks.collect(),
         spent: Spent {
             epsilon: Releases::spent(&owner, &entries).or_fail(ExitCode::Configuration)?,
             delta: owner.delta,
@@ -107,11 +101,11 @@ struct Spent {
 impl Spent {
     fn sentence(&self, releases: usize) -> String {
         let file = self.file.display();
-        let budget = self
-            .budget
-            .map_or_else(String::new, |budget| format!(" of the owner's {budget}"));
+        let budget = self.budget.map_or_else(String::new, |budget| {
+            format!(" of {budget} that the owner allows")
+        });
         match (releases, self.epsilon.is_finite()) {
-            (0, _) => format!("released so far: nothing (`{file}`){budget}\n"),
+            (0, _) => format!("released so far: nothing, epsilon 0{budget} (`{file}`)\n"),
             (_, true) => format!(
                 "released so far: {releases}, epsilon {:.2}{budget} at delta {:e} (`{file}`)\n",
                 self.epsilon, self.delta

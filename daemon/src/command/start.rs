@@ -39,14 +39,31 @@ const ADDRESSES: usize = 64;
 /// How long tasks that block may take to end after the last word.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
 
-/// What is typed. `--set` reaches every key of node.toml, described there.
+/// A node's settings as they are typed. `--set` reaches every key of node.toml, described there.
 #[derive(Debug, Default, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct Own {
     #[command(flatten)]
     settings: Flags<Config>,
     /// The file with all of these [default: $FEDNODE_CONFIG, else node.toml if it exists].
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+}
+
+impl Own {
+    /// Layers them over the environment and the file.
+    ///
+    /// # Errors
+    /// As [`layers::resolve`].
+    pub(crate) fn resolve(&self) -> anyhow::Result<Config> {
+        layers::resolve(&self.settings.layer, self.config.as_deref())
+    }
+}
+
+/// What is typed.
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    own: Own,
     /// Print the settings in force, where each could come from, and stop.
     #[arg(long)]
     print_config: bool,
@@ -58,8 +75,12 @@ pub(crate) struct Args {
 impl Args {
     /// Starts with the settings of a file.
     pub(crate) fn of_file(file: PathBuf) -> Self {
-        Self {
+        let own = Own {
             config: Some(file),
+            ..Own::default()
+        };
+        Self {
+            own,
             ..Self::default()
         }
     }
@@ -67,7 +88,7 @@ impl Args {
 
 /// Takes part until all rounds are done or somebody stops it.
 pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
-    let config = layers::resolve(&args.settings.layer, args.config.as_deref())?;
+    let config = args.own.resolve()?;
     if args.print_config {
         return output::print(&Effective { node: config }, form);
     }
@@ -82,10 +103,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
             "{change}: its scores are those of the new samples, of which others may have been its own"
         );
     }
-    let own = match &config.model {
-        None => own_model::by_number(&spec, mine.position),
-        Some(name) => own_model::chosen(&spec, name).or_fail(ExitCode::Configuration)?,
-    };
+    let own = with_own_model(&spec, &config, &mine)?;
     let trainer = trainer(&config, &own, &mine)?;
     member.facts = facts(&config, &spec, own.model.name.first(), &mine.split.train)?;
     let mut builder = tokio::runtime::Builder::new_multi_thread();
@@ -117,6 +135,21 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     });
     runtime.shutdown_timeout(LAST_PATIENCE);
     result
+}
+
+/// Returns the spec of this node's own model.
+///
+/// # Errors
+/// Fails on a model that the settings name and that there is not, or that the federation does not allow.
+pub(crate) fn with_own_model(
+    spec: &FederationSpec,
+    config: &Config,
+    mine: &Mine,
+) -> anyhow::Result<FederationSpec> {
+    match &config.model {
+        None => Ok(own_model::by_number(spec, mine.position)),
+        Some(name) => own_model::chosen(spec, name).or_fail(ExitCode::Configuration),
+    }
 }
 
 /// Reads the federation's spec.
@@ -252,7 +285,7 @@ mod tests {
 
     fn resolved(line: &[&str]) -> Config {
         let args = Cli::parse_from([&["fednode"], line].concat()).args;
-        let resolved = layers::resolve(&args.settings.layer, [], None);
+        let resolved = layers::resolve(&args.own.settings.layer, [], None);
         resolved.unwrap().settings
     }
 

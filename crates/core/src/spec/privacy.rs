@@ -12,10 +12,10 @@ crate::config! {
     /// What members may learn of a node's samples. With a promise, a node publishes statistics with noise, once, and nothing
     /// else of its samples. It holds for profile `agreement` with `base=local`, of images.
     pub struct PrivacySpec {
-        /// ε of the promise (0.05 to 100): presence of one training sample changes the odds of whatever is published by e^ε
-        /// at most. Absent, statistics leave the node as they are.
+        /// ε of the promise (0.05 to 100): whether one training sample is there changes the odds of whatever is published by e^ε
+        /// at most, but for a probability of δ. Absent, statistics leave the node as they are.
         epsilon: Option<f64> = None,
-        /// δ: the probability with which the promise may fail (1e-12 to 0.01).
+        /// δ: the probability with which the promise may fail (1e-12 to 0.01). It goes with an ε.
         delta: f64 = 1e-5,
     }
 }
@@ -94,6 +94,7 @@ mod tests {
             "epsilon = 0.0",
             "epsilon = nan",
             "epsilon = 1.0\ndelta = 0.5",
+            "delta = 1e-6",
         ] {
             assert!(read(&format!("[privacy]\n{text}")).is_err(), "{text}");
         }

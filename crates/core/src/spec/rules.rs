@@ -327,6 +327,11 @@ fn privacy(privacy: &PrivacySpec) -> Vec<Rule> {
             "privacy.delta",
             "1e-12 to 0.01",
         ),
+        (
+            privacy.epsilon.is_some() || *privacy == PrivacySpec::default(),
+            "privacy.epsilon",
+            "0.05 to 100 where `privacy.delta` is set",
+        ),
     ]
 }
 

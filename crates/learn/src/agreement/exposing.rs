@@ -16,7 +16,7 @@ impl Agreement {
         device: &Device,
     ) -> Vec<Exposure> {
         let features = |inputs| self.features_of(inputs);
-        let [members, others] = [members, others].map(|some| Rows::of(some, &features, device));
+        let [members, others] = Rows::of_both([members, others], &features, device);
         let published = format!("second moment of {} numbers", self.width);
         let sums = self.read(&self.own.params());
         leverage(published, &sums, 0.0, [&members, &others])

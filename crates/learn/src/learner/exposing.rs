@@ -12,6 +12,20 @@ use crate::exposure::{Exposure, Rows};
 /// Most samples of a kind that are tried.
 const MOST: usize = 1000;
 
+/// Some of the node's samples, for attacks.
+struct Tried {
+    train: Samples,
+    validation: Samples,
+    test: Samples,
+}
+
+impl Tried {
+    /// Returns the members and the others.
+    fn pair(&self) -> ([&Samples; 1], [&Samples; 2]) {
+        ([&self.train], [&self.validation, &self.test])
+    }
+}
+
 impl Learner {
     /// Adds up what the first update would publish besides parameters, unless that was done before.
     pub fn prepare_release(&mut self) {
@@ -36,29 +50,39 @@ impl Learner {
         })
     }
 
-    /// Attacks the parts that this node publishes; trained parameters only if they `are_trained`. Members are training samples; the others are those of validation and test,
-    /// which have no part in what is published.
-    pub fn exposures(&self, are_trained: bool) -> Vec<Exposure> {
-        let train = &self.data.train;
-        let members = train.subset(&spread(train.len()));
-        let [validation, test] =
-            [&self.data.validation, &self.data.test].map(|some| some.subset(&spread(some.len())));
-        let (members, others) = ([&members], [&validation, &test]);
+    /// Attacks the statistics that this node publishes. Members are training samples. The others are those of validation and
+    /// test, which have no part in what is published.
+    pub fn exposed_statistics(&self) -> Vec<Exposure> {
+        let tried = self.tried();
+        let (members, others) = tried.pair();
         let tensors = self.parts.device.tensors();
-        self.parts.device.run(|| {
-            let statistics = match (&self.parts.noised, &self.parts.agreement) {
-                (Some(noised), _) => noised.exposures(&members, &others, tensors),
-                (None, Some(agreement)) => agreement.exposures(&members, &others, tensors),
-                (None, None) => Vec::new(),
-            };
-            let is_attacked = are_trained && self.publishes_parameters();
-            let parameters = is_attacked.then(|| {
-                let [inside, outside] =
-                    [&members[..], &others].map(|some| self.log_likelihoods(some));
-                Exposure::of("parameters of the trained model", "loss", &inside, &outside)
-            });
-            statistics.into_iter().chain(parameters.flatten()).collect()
-        })
+        let attack = || match (&self.parts.noised, &self.parts.agreement) {
+            (Some(noised), _) => noised.exposures(&members, &others, tensors),
+            (None, Some(agreement)) => agreement.exposures(&members, &others, tensors),
+            (None, None) => Vec::new(),
+        };
+        self.parts.device.run(attack)
+    }
+
+    /// Attacks the trained model, if parameters of it leave the node.
+    pub fn exposed_parameters(&self) -> Option<Exposure> {
+        let tried = self.tried();
+        let (members, others) = tried.pair();
+        let scores = |samples: &[&Samples]| self.parts.device.run(|| self.log_likelihoods(samples));
+        let attack = || {
+            let published = "parameters of the trained model";
+            Exposure::of(published, "loss", &scores(&members), &scores(&others))
+        };
+        self.publishes_parameters().then(attack).flatten()
+    }
+
+    fn tried(&self) -> Tried {
+        let some = |samples: &Samples| samples.subset(&spread(samples.len()));
+        Tried {
+            train: some(&self.data.train),
+            validation: some(&self.data.validation),
+            test: some(&self.data.test),
+        }
     }
 
     /// Tells whether trained parameters leave the node.

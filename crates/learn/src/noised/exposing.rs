@@ -24,7 +24,7 @@ impl Noised {
         device: &Device,
     ) -> Vec<Exposure> {
         let features = |inputs| self.features.of(inputs);
-        let [members, others] = [members, others].map(|some| Rows::of(some, &features, device));
+        let [members, others] = Rows::of_both([members, others], &features, device);
         let released = self.statistics([0, 1, 2].map(|at| self.numbers(&self.released, at)));
         let total = f64::from(self.n_samples());
         let score = |rows: &Rows, are_usual: bool| -> Vec<f64> {

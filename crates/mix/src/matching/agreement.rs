@@ -23,6 +23,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fednode_core::limits::MAX_NORM_RATIO;
 use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet, Source};
 
 use super::{Gives, MatchingRow};
@@ -33,6 +34,7 @@ pub(super) const ROW: MatchingRow = MatchingRow {
     summary: "statistics of the peers whose class means agree with the own ones, as far as they agree",
     reference: "FedMoE-DA's rows (arXiv 2411.02115) with a similarity that sees labels",
     gives: Gives::Each,
+    most_norm_ratio: MAX_NORM_RATIO,
     rows: |own, known, exchange| {
         let first = own
             .first()
@@ -47,6 +49,7 @@ pub(super) const ROW_OF_SITES: MatchingRow = MatchingRow {
     summary: "statistics of the peers whose classes differ as the own ones do, wherever their sites lie",
     reference: "as `agreement`, with fixed effects of sites",
     gives: Gives::Each,
+    most_norm_ratio: MAX_NORM_RATIO,
     rows: |own, known, exchange| {
         let first = own.first().map(|own| row(*own, known, exchange, BY_SITE));
         first.into_iter().collect()

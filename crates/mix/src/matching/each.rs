@@ -9,6 +9,7 @@
 //! the algorithm has judged them; a plan knows no better. What arrives passes the screens of every mixed expert and goes to
 //! the algorithm one by one (FedFomo: Zhang et al., ICLR 2021).
 
+use fednode_core::limits::MAX_NORM_RATIO;
 use fednode_core::{ExpertId, PlanRow, Source};
 
 use super::{Gives, MatchingRow};
@@ -19,6 +20,7 @@ pub(super) const ROW: MatchingRow = MatchingRow {
     summary: "peers' experts of the same slot, unmixed, for the algorithm to judge",
     reference: "FedFomo (Zhang et al., ICLR 2021, arXiv 2012.08565)",
     gives: Gives::Each,
+    most_norm_ratio: MAX_NORM_RATIO,
     rows: |own, known, exchange| {
         let limit = exchange.peers_per_expert.limit();
         super::by_cosine(own, known, |proxies, own| row(proxies, own, limit))

@@ -24,6 +24,8 @@ pub(super) const ROW: MatchingRow = MatchingRow {
     summary: "noised statistics of the peers whose class means agree with the own ones, as far as noise lets see it",
     reference: "as `agreement`, under differential privacy",
     gives: Gives::Each,
+    // Sums grow with their samples. What bounds them is what they say of these.
+    most_norm_ratio: f64::MAX,
     rows: |own, known, exchange| {
         let by = Comparison::of_noised(exchange.noise.unwrap_or_default());
         let first = own

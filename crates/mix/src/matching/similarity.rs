@@ -12,6 +12,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use fednode_core::limits::MAX_NORM_RATIO;
 use fednode_core::{ExpertExchange, ExpertId, NodeId, PlanRow, Source};
 
 use super::{Gives, MatchingRow};
@@ -22,6 +23,7 @@ pub(super) const ROW: MatchingRow = MatchingRow {
     summary: "the experts with the most similar proxies, softmax-weighted",
     reference: "FedMoE-DA, arXiv 2411.02115",
     gives: Gives::Mixture,
+    most_norm_ratio: MAX_NORM_RATIO,
     rows: |own, known, exchange| {
         super::by_cosine(own, known, |proxies, own| row(proxies, own, exchange))
     },

@@ -26,6 +26,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fednode_core::limits::MAX_NORM_RATIO;
 use fednode_core::{ExpertExchange, ExpertId, NodeId, PlanRow, ProxySet, Source};
 
 use super::{Gives, MatchingRow};
@@ -36,6 +37,7 @@ pub(super) const ROW: MatchingRow = MatchingRow {
     summary: "a quadratic programme over statistics of the features, which travel as the proxies",
     reference: "FedPAC (Xu et al., ICLR 2023, arXiv 2306.11867)",
     gives: Gives::Mixture,
+    most_norm_ratio: MAX_NORM_RATIO,
     rows: |own, known, exchange| {
         let row = |own: &ExpertId| row(*own, known, exchange, Trust::EveryWord);
         own.iter().map(row).collect()
@@ -46,6 +48,7 @@ pub(super) const ROW: MatchingRow = MatchingRow {
 pub(super) const BOUNDED_ROW: MatchingRow = MatchingRow {
     name: "bounded-statistics",
     summary: "the same with bounds on what a node says of itself: the own head is at least half of the mix",
+    most_norm_ratio: MAX_NORM_RATIO,
     rows: |own, known, exchange| {
         let row = |own: &ExpertId| row(*own, known, exchange, Trust::WithinBounds);
         own.iter().map(row).collect()

@@ -247,6 +247,9 @@ impl Worker for Toy {
         state
     }
 
+    /// A toy draws nothing.
+    fn take_secret(&mut self, _: &[u8; 32]) {}
+
     fn restore(&mut self, state: &ParamSet) -> Result<(), WorkError> {
         self.shared = values(state, "shared")?;
         for slot in 0..self.experts.len() {
