@@ -82,6 +82,7 @@ mod standing;
 pub mod status;
 pub mod telemetry;
 mod timers;
+pub mod token;
 pub mod trainer;
 mod waits;
 mod watched;

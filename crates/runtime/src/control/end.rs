@@ -21,6 +21,11 @@ pub enum Farewell {
     Withdraw,
 }
 
+/// Tells whether no daemon holds a state folder, whatever its control file says. One that cannot be asked counts as held.
+pub fn is_free(state: &Path) -> bool {
+    fednode_store::is_free(state).unwrap_or(false)
+}
+
 /// Asks the daemon of a state folder to end, and returns its process once the folder is free.
 ///
 /// # Errors

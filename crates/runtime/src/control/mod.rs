@@ -11,8 +11,8 @@
 //! | `GET /metrics` | the same figures for Prometheus |
 //!
 //! Every request needs `Authorization: Bearer <token>`; the token is in `control.json` in the state folder, which only
-//! its owner can read, and it changes at every start. The server asks the driver and answers with what it says; it
-//! holds no state of its own.
+//! its owner can read, and it changes at every start. `/metrics` takes that of `metrics.token` too, which stays: whoever
+//! collects figures needs no other right. The server asks the driver and answers with what it says; it holds no state of its own.
 
 mod client;
 mod end;
@@ -20,7 +20,7 @@ mod file;
 mod server;
 
 pub use client::{Client, ClientError};
-pub use end::{Farewell, end};
+pub use end::{Farewell, end, is_free};
 pub use file::{FILE_NAME, read};
 
 pub(crate) use file::ControlGuard;
