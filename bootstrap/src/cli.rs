@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Join(JoinArgs),
     /// Show what a running fedboot does and what it waits for.
     Status(StateArgs),
+    /// Show what a fedboot does in a browser, until Ctrl-C.
+    Dashboard(DashboardArgs),
     /// Stop a running fedboot, as Ctrl-C does, and wait until it has ended.
     Stop(StateArgs),
     /// Print the node id, making the key if there is none.
@@ -70,6 +72,15 @@ impl StateArgs {
             .map_err(|error| Failure::new(Cause::Configuration, error))?;
         Ok(config.storage.state)
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DashboardArgs {
+    #[command(flatten)]
+    pub(crate) state: StateArgs,
+    /// Where to listen; port 0 is one that the system chooses.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:0")]
+    pub(crate) bind: std::net::SocketAddr,
 }
 
 #[derive(Debug, Args)]

@@ -4,6 +4,7 @@
 //! main ─► cli (what was typed) ─► start:  config, spec ─► fednode-runtime's aggregator
 //!                               ├► join: a ticket
 //!                               ├► status, stop: the control API of a running one
+//!                               ├► dashboard: the same in a browser, by fednode-page
 //!                               └► id: the key file
 //! ```
 //!
@@ -14,6 +15,7 @@
 
 mod cli;
 mod config;
+mod dashboard;
 mod join;
 mod print;
 mod start;
@@ -59,6 +61,7 @@ fn run(cli: Cli) -> Result<(), Failure> {
         Command::Start(args) => start::start(&args, json),
         Command::Join(args) => join::join(&args, json),
         Command::Status(args) => status(&args.folder()?, json),
+        Command::Dashboard(args) => dashboard::dashboard(&args, json),
         Command::Stop(args) => stop(&args.folder()?, json),
         Command::Id(args) => id(&args.folder()?, json),
         Command::Completions { shell } => completions(shell),

@@ -23,6 +23,19 @@ pub(crate) fn listening(address: &str, json: bool) -> Result<(), Failure> {
     }
 }
 
+/// Prints the link of a page.
+pub(crate) fn link(link: &str, json: bool) -> Result<(), Failure> {
+    #[derive(Serialize)]
+    struct Line<'a> {
+        link: &'a str,
+    }
+    if json {
+        print_json(&Line { link })
+    } else {
+        print(&format!("the page is at {link} (a link works once)"))
+    }
+}
+
 /// Prints a text as it is.
 pub(crate) fn text(text: &str) -> Result<(), Failure> {
     print(text.trim_end())

@@ -47,6 +47,13 @@ enum Command {
     Data(command::data::Args),
     /// Say what a running node does and what it waits for.
     Status(command::status::Args),
+    /// Say what a running node does again and again, until Ctrl-C.
+    Watch(command::watch::Args),
+    /// Show what a node, a swarm or a run does in a browser, until Ctrl-C.
+    Dashboard(command::dashboard::Args),
+    /// Write the records of a node, a swarm or a run for TensorBoard, until Ctrl-C.
+    #[command(name = "tensorboard")]
+    TensorBoard(command::tensorboard::Args),
     /// Stop a running node, as Ctrl-C does, and wait until it has ended.
     Stop(command::stop::Args),
     /// Leave the federation for good: tell the others, stop, and wait until the node has ended.
@@ -99,6 +106,9 @@ impl Cli {
             Command::Revoke(args) => command::members::revoke(&args, form),
             Command::Data(args) => command::data::run(&args, form),
             Command::Status(args) => command::status::run(&args, form),
+            Command::Watch(args) => command::watch::run(&args, form),
+            Command::Dashboard(args) => command::dashboard::run(&args, form),
+            Command::TensorBoard(args) => command::tensorboard::run(&args, form),
             Command::Stop(args) => command::stop::run(&args, Farewell::Stop, form),
             Command::Leave(args) => command::stop::leave(&args, form),
             Command::Replay(args) => command::replay::run(&args, form),

@@ -84,27 +84,28 @@ fn only_the_drawn_arrows_exist() {
             "fednode-runtime",
             &["core", "mix", "privacy", "engine", "store", "net"],
         ),
+        ("fednode-page", &["core", "runtime"]),
         (
             "fednode-cli",
             &[
-                "backbone", "config", "core", "data", "learn", "net", "runtime",
+                "backbone", "config", "core", "data", "learn", "net", "page", "runtime",
             ],
         ),
         (
             "fednode-lab",
             &[
-                "cli", "config", "core", "data", "engine", "learn", "measure", "net", "runtime",
-                "sim",
+                "cli", "config", "core", "data", "engine", "learn", "measure", "net", "page",
+                "runtime", "sim",
             ],
         ),
         (
             "fednode",
             &[
-                "cli", "config", "core", "data", "engine", "lab", "learn", "net", "runtime",
-                "serve", "store",
+                "cli", "config", "core", "data", "engine", "lab", "learn", "net", "page",
+                "runtime", "serve", "store",
             ],
         ),
-        ("fedboot", &["config", "core", "net", "runtime"]),
+        ("fedboot", &["config", "core", "net", "page", "runtime"]),
     ]
     .into();
     let actual = dependencies();

@@ -28,6 +28,7 @@ pub mod layers;
 pub mod model;
 pub mod origin;
 pub mod output;
+pub mod page;
 pub mod shard;
 pub mod state;
 pub mod table;

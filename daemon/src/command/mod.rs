@@ -2,6 +2,7 @@
 
 pub(crate) mod algorithms;
 pub(crate) mod completions;
+pub(crate) mod dashboard;
 pub(crate) mod data;
 pub(crate) mod doctor;
 pub(crate) mod evaluate;
@@ -17,6 +18,9 @@ pub(crate) mod privacy;
 pub(crate) mod probe_device;
 pub(crate) mod replay;
 pub(crate) mod serve;
+pub(crate) mod spent;
 pub(crate) mod start;
 pub(crate) mod status;
 pub(crate) mod stop;
+pub(crate) mod tensorboard;
+pub(crate) mod watch;

@@ -3,7 +3,6 @@
 //! The settings are those of `fednode start`, so it answers before a node joins what the node would publish. With a state
 //! folder that holds a model it answers for that.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use fednode_learn::{Exposure, Learner};
@@ -19,6 +18,7 @@ use fednode_cli::model::{Model, SPEC_FILE};
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::table::{number, percent, render, text};
 
+use super::spent::Spent;
 use super::start::{Own, read_spec, with_own_model};
 
 /// From which area on an attack tells members from others about as it likes.
@@ -61,12 +61,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         privacy: spec.privacy.mode().to_string(),
         is_published: has_state,
         attacks: attacks.collect(),
-        spent: Spent {
-            epsilon: Releases::spent(&owner, &entries).or_fail(ExitCode::Configuration)?,
-            delta: owner.delta,
-            budget: owner.epsilon,
-            file: owner.file,
-        },
+        spent: Spent::of(owner, &entries)?,
         releases: entries,
     };
     output::print(&answer, form)
@@ -86,37 +81,6 @@ struct Answer {
     releases: Vec<Entry>,
 }
 
-#[derive(Debug, Serialize)]
-struct Spent {
-    /// ε of all releases together; no number in JSON where nothing bounds it.
-    epsilon: f64,
-    /// The probability with which that may fail.
-    delta: f64,
-    /// Most ε that the owner allows.
-    budget: Option<f64>,
-    /// The file of releases.
-    file: PathBuf,
-}
-
-impl Spent {
-    fn sentence(&self, releases: usize) -> String {
-        let file = self.file.display();
-        let budget = self.budget.map_or_else(String::new, |budget| {
-            format!(" of {budget} that the owner allows")
-        });
-        match (releases, self.epsilon.is_finite()) {
-            (0, _) => format!("released so far: nothing, epsilon 0{budget} (`{file}`)\n"),
-            (_, true) => format!(
-                "released so far: {releases}, epsilon {:.2}{budget} at delta {:e} (`{file}`)\n",
-                self.epsilon, self.delta
-            ),
-            (_, false) => format!(
-                "released so far: {releases}, without a bound, since nothing protects at least one of them (`{file}`)\n"
-            ),
-        }
-    }
-}
-
 impl Report for Answer {
     fn human(&self) -> String {
         let tense = if self.is_published {
@@ -129,7 +93,7 @@ impl Report for Answer {
                 "privacy {}: nothing that this node {tense} was attacked here. Trained parameters are, once it has taken part \
                  and its state folder holds a model; and it takes held-out samples to compare with\n{}",
                 self.privacy,
-                self.spent.sentence(self.releases.len())
+                self.spent.sentence()
             );
         }
         let columns = [
@@ -150,7 +114,7 @@ impl Report for Answer {
              found at 1 %: training samples found where 1 % of the others are taken for such, too; it takes 100 others.\n\
              area at most: what no attack exceeds, whatever it knows; a dash where nothing bounds it.\n{}",
             self.privacy,
-            self.spent.sentence(self.releases.len())
+            self.spent.sentence()
         )
     }
 }
@@ -212,6 +176,7 @@ mod tests {
                 epsilon: 4.0,
                 delta: 1e-5,
                 budget: Some(8.0),
+                count: 0,
                 file: "state/privacy.json".into(),
             },
             releases: Vec::new(),

@@ -1,9 +1,11 @@
 //! `fednode status`: what a running node does and what it waits for.
 
 use fednode_runtime::exit::ExitCode;
-use fednode_runtime::status::{Status, ways};
+use fednode_runtime::releases::OwnersBudget;
+use fednode_runtime::status::{Peer, Status, ways};
 use serde::Serialize;
 
+use super::spent::Spent;
 use fednode_cli::failure::OrFail;
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::state::StateArgs;
@@ -25,17 +27,41 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let client = args.state.client()?;
     let status = client.status().or_fail(ExitCode::State)?;
     let members = client.peers().or_fail(ExitCode::State)?;
-    let ways = ways(&members);
-    output::print(&Answer { status, ways }, form)
+    let privacy = spent(args.state.config()?.owners_budget());
+    output::print(&Answer::new(status, &members, privacy), form)
 }
 
+/// Reads what the node's releases cost. That it cannot be read is said, and is no reason to say nothing else.
+pub(crate) fn spent(owner: OwnersBudget) -> Option<Spent> {
+    let spent = Spent::read(owner);
+    spent.map_err(|error| eprintln!("note: {error:#}")).ok()
+}
+
+/// What a node says, with how it reaches the others.
 #[derive(Debug, Serialize)]
-struct Answer {
+pub(crate) struct Answer {
     #[serde(flatten)]
     status: Status,
     /// How many members are reached in which way, in words; `fednode peers --json` has them one by one.
     #[serde(skip)]
     ways: String,
+    /// What has left the node of its owner's data.
+    privacy: Option<Spent>,
+}
+
+impl Answer {
+    pub(crate) fn new(status: Status, members: &[Peer], privacy: Option<Spent>) -> Self {
+        let ways = ways(members);
+        Self {
+            status,
+            ways,
+            privacy,
+        }
+    }
+
+    pub(crate) const fn status(&self) -> &Status {
+        &self.status
+    }
 }
 
 impl Report for Answer {
@@ -76,6 +102,8 @@ impl Report for Answer {
             bytes(traffic.sent.wire),
             bytes(traffic.received.wire)
         ));
+        let privacy = self.privacy.as_ref();
+        lines.extend(privacy.map(|spent| format!("privacy     {}", spent.sentence().trim_end())));
         lines.push(format!(
             "up for      {}, version {}",
             duration(status.uptime_seconds),

@@ -8,10 +8,11 @@ use fednode_config::flags::dropped;
 use fednode_core::ConfigError;
 use fednode_runtime::exit::ExitCode;
 
-use crate::simulate::experiment::{Experiment, Variant, folder_name};
+use crate::simulate::experiment::{Experiment, Variant};
 use crate::simulate::lies::{self, Lies};
 use crate::simulate::listing::Listing;
-use crate::simulate::play::{self, Play};
+use crate::simulate::play::Play;
+use crate::simulate::player::{Planned, Player, folder, play_share, total};
 use crate::simulate::protocol;
 use crate::simulate::run::{Means, Run};
 use crate::simulate::table::{Row, Table};
@@ -19,11 +20,12 @@ use fednode_cli::clock;
 use fednode_cli::data;
 use fednode_cli::device::Choice;
 use fednode_cli::dotted::{self, Assignment};
-use fednode_cli::failure::{self, OrFail, fail};
+use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::federation;
 use fednode_cli::interrupt::Interrupts;
 use fednode_cli::layers;
 use fednode_cli::output::{self, Form, Located};
+use fednode_cli::shard::Shard;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -72,8 +74,11 @@ pub struct Args {
     #[arg(long, help = lies::help(), value_name = "KIND:EVERY", conflicts_with = "toy_floats")]
     lies: Option<Lies>,
     /// Check all settings and list the runs, but play none.
-    #[arg(long)]
+    #[arg(long, visible_alias = "list")]
     dry_run: bool,
+    /// Play only every M-th run from the N-th on: one of M jobs, on as many machines, that share the folder.
+    #[arg(long = "run", value_name = "N/M", conflicts_with = "dry_run")]
+    share: Option<Shard>,
     /// What to train on: auto, vulkan, vulkan:I, cpu.
     #[arg(long, default_value = "cpu")]
     device: String,
@@ -132,13 +137,14 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
         quiet: form == Form::Json,
     };
     let out = out(args)?;
-    let mut player = Player {
-        total: total(&planned),
-        played: 0,
-        failures: Vec::new(),
-        out,
-        means,
-    };
+    if args.share.is_some() && args.out.is_none() && args.file.is_none() {
+        let text = "jobs that share the runs have to share a folder: name it with --out";
+        return Err(fail(ExitCode::Usage, text));
+    }
+    let mut player = Player::new(out, total(&planned), means);
+    if let Some(share) = args.share {
+        return play_share(&mut player, &planned, share, form);
+    }
     let mut table: Table<P::Row> = Table {
         rows: Vec::new(),
         out: player.out.display().to_string(),
@@ -166,65 +172,6 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
     player.verdict()
 }
 
-/// Plays runs one after the other.
-struct Player<'a> {
-    out: PathBuf,
-    means: Means<'a>,
-    /// How many runs there are.
-    total: usize,
-    /// How many of them were begun.
-    played: usize,
-    /// What failed, one line for each run.
-    failures: Vec<String>,
-}
-
-impl Player<'_> {
-    /// Plays a run. Returns nothing of one whose training failed, if there are others.
-    fn play<P: Play>(&mut self, name: &str, prepared: &P) -> anyhow::Result<Option<P::Summary>> {
-        self.played += 1;
-        let (number, total) = (self.played, self.total);
-        let seed = prepared.spec().seed;
-        if !self.means.quiet {
-            let which = if total > 1 {
-                format!("[{number}/{total}] {name}, seed {seed}: ")
-            } else {
-                String::new()
-            };
-            eprintln!("{which}{}", prepared.describe());
-        }
-        match play::play(prepared, &folder(&self.out, total, name, seed), &self.means) {
-            Ok(summary) => {
-                // Said, and no failure: what does not learn is a result of an experiment, too.
-                if let Some(useless) = P::why_useless(&summary).filter(|_| !self.means.quiet) {
-                    eprintln!("{useless}");
-                }
-                Ok(Some(summary))
-            }
-            // What one setting does to its models is no reason to lose the others.
-            Err(error) if total > 1 && failure::code(&error) == ExitCode::Training => {
-                let failed = format!("{name}, seed {seed}: {error:#}");
-                eprintln!("{failed}; the other runs go on");
-                self.failures.push(failed);
-                Ok(None)
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Says how many runs failed, if any did.
-    fn verdict(&self) -> anyhow::Result<()> {
-        let [first, ..] = self.failures.as_slice() else {
-            return Ok(());
-        };
-        let text = format!(
-            "{} of {} runs failed and are not in the table; the first is {first}",
-            self.failures.len(),
-            self.total
-        );
-        Err(fail(ExitCode::Training, text))
-    }
-}
-
 /// Lists what would be played.
 fn list<P: Play>(out: &Path, planned: &[Planned<P>], form: Form) -> anyhow::Result<()> {
     let mut listing = Listing::default();
@@ -238,25 +185,6 @@ fn list<P: Play>(out: &Path, planned: &[Planned<P>], form: Form) -> anyhow::Resu
         }
     }
     output::print(&listing, form)
-}
-
-/// Settings that are run with several seeds.
-struct Planned<P> {
-    name: String,
-    runs: Vec<P>,
-}
-
-fn total<P>(planned: &[Planned<P>]) -> usize {
-    planned.iter().map(|planned| planned.runs.len()).sum()
-}
-
-/// Returns where a run lies.
-fn folder(out: &Path, total: usize, name: &str, seed: u64) -> PathBuf {
-    if total == 1 {
-        out.to_owned()
-    } else {
-        out.join(format!("{}-seed{seed}", folder_name(name)))
-    }
 }
 
 fn experiment(args: &Args) -> anyhow::Result<Experiment> {

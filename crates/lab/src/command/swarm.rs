@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use fednode_core::FederationSpec;
 use fednode_net::Compression;
+use fednode_page::{Background, Watched};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::final_model;
 use fednode_runtime::records;
@@ -29,9 +30,13 @@ use fednode_cli::layers;
 use fednode_cli::model::Model;
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Located};
+use fednode_cli::page::{self, To};
 
 /// The aggregator's binary; it lies beside this one.
 const AGGREGATOR: &str = "fedboot";
+
+/// How long a wait may be that only Ctrl-C ends.
+const LONG: Duration = Duration::from_secs(3600);
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -67,6 +72,9 @@ pub struct Args {
     /// Start no fedboot: the nodes average among themselves.
     #[arg(long)]
     no_aggregator: bool,
+    /// Show the swarm in a browser, until Ctrl-C after the result. The link goes to standard error.
+    #[arg(long)]
+    dashboard: bool,
 }
 
 /// Runs it and prints the result.
@@ -95,6 +103,7 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         folder,
     };
     announce(&plan, &spec, choice.reason.as_deref());
+    let page = args.dashboard.then(|| dashboard(&plan)).transpose()?;
     let outcome = run::run(&plan, &interrupts)?;
     let summary = conclude(args, &plan, &spec, &division, outcome, &interrupts)?;
     output::print(
@@ -108,10 +117,22 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         let text = "stopped before each node was trained alone; the result is complete without it";
         return Err(fail(ExitCode::Interrupted, text));
     }
+    if let Some(page) = page {
+        eprintln!("the page at http://{} stays until Ctrl-C", page.address());
+        while interrupts.sleep(LONG) {}
+    }
     match summary.why_useless() {
         None => Ok(()),
         Some(useless) => Err(fail(ExitCode::Training, useless)),
     }
+}
+
+/// Starts a page of the swarm on a port of this machine that the system chooses.
+fn dashboard(plan: &Plan) -> anyhow::Result<Background> {
+    let has_aggregator = plan.aggregator.is_some();
+    let watched = Watched::swarm(plan.folder.root(), plan.nodes, has_aggregator);
+    let settings = page::settings(([127, 0, 0, 1], 0).into(), To::Error);
+    Background::start(watched, settings).map_err(|error| page::refused(&error))
 }
 
 /// Makes the spec and divides the data, which gives the spec its hash.

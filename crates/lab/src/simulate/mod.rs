@@ -21,6 +21,7 @@ pub(crate) mod memory;
 mod models;
 mod places;
 pub(crate) mod play;
+pub(crate) mod player;
 mod pool;
 mod progress;
 pub(crate) mod protocol;

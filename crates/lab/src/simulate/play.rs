@@ -59,7 +59,7 @@ pub(crate) fn play<P: Play>(
 }
 
 /// Returns the result of an earlier run with the same settings.
-pub(super) fn finished<P: Play>(prepared: &P, folder: &Path) -> anyhow::Result<Option<P::Summary>> {
+pub(crate) fn finished<P: Play>(prepared: &P, folder: &Path) -> anyhow::Result<Option<P::Summary>> {
     let path = folder.join(SUMMARY);
     let Ok(text) = fs::read_to_string(&path) else {
         return Ok(None);

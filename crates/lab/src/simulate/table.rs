@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::whole_file;
 use serde::Serialize;
 
 use crate::swarm::summary::{self, Summary};
@@ -47,8 +48,9 @@ impl<R: Row> Table<R> {
     pub(crate) fn write(&self, out: &Path) -> anyhow::Result<()> {
         let json = serde_json::to_string_pretty(self)? + "\n";
         let written = fs::create_dir_all(out)
-            .and_then(|()| fs::write(out.join("table.json"), json))
-            .and_then(|()| fs::write(out.join("table.md"), self.markdown()));
+            // Whole or not at all: several jobs may write the table of one experiment.
+            .and_then(|()| whole_file::write(&out.join("table.json"), json.as_bytes()))
+            .and_then(|()| whole_file::write(&out.join("table.md"), self.markdown().as_bytes()));
         written.map_err(|error| {
             fail(
                 ExitCode::State,

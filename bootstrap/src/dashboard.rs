@@ -1,0 +1,41 @@
+//! `fedboot dashboard`: a page in a browser of what this aggregator does.
+
+use fednode_page::{Page, Settings, Watched};
+use fednode_runtime::{ExitCode as Cause, signals};
+
+use crate::cli::DashboardArgs;
+use crate::{Failure, print};
+
+/// Serves the page until somebody stops it.
+pub(crate) fn dashboard(args: &DashboardArgs, json: bool) -> Result<(), Failure> {
+    let state = args.state.folder()?;
+    if !state.is_dir() {
+        let text = format!(
+            "there is no state folder `{}`: start fedboot first, or name its folder with --state",
+            state.display()
+        );
+        return Err(Failure::new(Cause::State, text));
+    }
+    if !args.bind.ip().is_loopback() {
+        eprintln!(
+            "the page is not encrypted, and {} can be reached from other machines: whoever listens on the way can read it",
+            args.bind
+        );
+    }
+    let settings = Settings {
+        bind: args.bind,
+        // Whoever has closed the output does not want the link.
+        on_link: Box::new(move |link| _ = print::link(link, json)),
+    };
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    let runtime = builder.enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::new(Cause::Internal, error))?;
+    runtime.block_on(async {
+        let stop = signals::install().map_err(|error| Failure::new(Cause::Internal, error))?;
+        let page = Page::start(Watched::aggregator(state), settings).await;
+        let page = page.map_err(|error| Failure::new(Cause::Network, error))?;
+        stop.cancelled().await;
+        page.stop().await;
+        Ok(())
+    })
+}
