@@ -1,6 +1,7 @@
 """Manifests, chart and compose file against the schemas, and what the rules of a strict cluster would say of them."""
 import json
 import pathlib
+import shutil
 import subprocess
 import tempfile
 
@@ -23,6 +24,17 @@ CASES = {
                          "--set", "nodes.env.FEDNODE_COMPRESSION=off,fedboot.env.FEDBOOT_QUOTA_MIB=64"],
     "no policy": ["--set", "networkPolicy.enabled=false,tolerations[0].operator=Exists"],
 }
+# As many runs as the job has pods.
+EXPERIMENT = """data = "digits"
+seeds = [1, 2, 3]
+[set]
+nodes = 2
+rounds = 1
+"data.samples_per_node" = 60
+[grid]
+algorithm = ["local", "fedavg"]
+"training.learning_rate" = [0.02, 0.05]
+"""
 AS_JSON = "import json, sys, yaml; print(json.dumps([d for d in yaml.safe_load_all(open(sys.argv[1])) if d]))"
 
 
@@ -42,7 +54,7 @@ def validate(path):
         run(tools.python("kubernetes-validate"), "--quiet", "--strict", "-k", version, path)
     found = documents(path)
     for document in found:
-        if document["kind"] == "StatefulSet":
+        if document["kind"] in ("StatefulSet", "Job"):
             restricted(document)
     return found
 
@@ -53,12 +65,15 @@ def restricted(document):
     context = pod["securityContext"]
     hold(context["runAsNonRoot"] and context["seccompProfile"]["type"] == "RuntimeDefault", f"{name}: runs as root")
     hold(not pod["automountServiceAccountToken"], f"{name}: has a token of the cluster")
-    for container in [*pod["initContainers"], *pod["containers"]]:
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
         own = container["securityContext"]
         hold(own["readOnlyRootFilesystem"] and not own["allowPrivilegeEscalation"] and own["capabilities"]["drop"] == ["ALL"],
              f"{name}: container {container['name']} may more than it needs")
         hold("memory" in container["resources"]["limits"], f"{name}: container {container['name']} has no limit")
     labels = document["spec"]["template"]["metadata"]["labels"].items()
+    if document["kind"] == "Job":
+        # Kubernetes selects the pods of a job by labels of its own.
+        return
     hold(document["spec"]["selector"]["matchLabels"].items() <= labels, f"{name}: selects other pods than its own")
 
 
@@ -102,15 +117,56 @@ def manifests():
 
 
 def kustomize(folder):
-    """Builds the kustomization with the two files of a federation, as a person would; returns the documents."""
+    """Builds a kustomization with the files that a person puts there; returns the documents."""
     kubectl = tools.cluster_tool("kubectl")
     path = folder / "built.yaml"
     path.write_text(run(kubectl, "kustomize", folder))
-    found = validate(path)
+    return validate(path)
+
+
+def hold_names(found, *wanted):
+    """Holds documents to have the objects that are named as kind and name."""
     names = {(document["kind"], document["metadata"]["name"]) for document in found}
-    for wanted in [("Secret", "fednode-network"), ("ConfigMap", "fednode-federation"), ("Namespace", "fednode")]:
-        hold(wanted in names, f"there is no {wanted[0]} {wanted[1]}")
+    for kind, name in wanted:
+        hold((kind, name) in names, f"there is no {kind} {name}")
+
+
+def federation(folder):
+    """Builds the kustomization of a federation; returns the documents."""
+    found = kustomize(folder)
+    hold_names(found, ("Secret", "fednode-network"), ("ConfigMap", "fednode-federation"), ("Namespace", "fednode"))
     return found
+
+
+def experiment(scratch, fednode):
+    """Builds the kustomization of an experiment, and plays what its pods would play, one after the other."""
+    folder = scratch / "experiment"
+    shutil.copytree(KUBERNETES / "experiment", folder)
+    (folder / "experiment.toml").write_text(EXPERIMENT)
+    found = kustomize(folder)
+    hold_names(found, *((kind, "fednode-experiment") for kind in ("Namespace", "ConfigMap", "PersistentVolumeClaim", "Job")))
+    [job] = [document["spec"] for document in found if document["kind"] == "Job"]
+    [pod] = job["template"]["spec"]["containers"]
+    [jobs] = [entry["value"] for entry in pod["env"] if entry["name"] == "JOBS"]
+    hold(job["completionMode"] == "Indexed" and jobs == str(job["completions"]), "JOBS is not the number of pods")
+    places = {"/usr/bin/fednode": fednode, "/experiment/": f"{folder}/", "/runs": folder / "jobs"}
+    [script] = pod["args"]
+    for place, here in places.items():
+        hold(place in script, f"the pods use no {place}")
+        script = script.replace(place, str(here))
+    for index in range(job["completions"]):
+        env = {"JOB_COMPLETION_INDEX": str(index), "JOBS": jobs, "THREADS": "1"}
+        run(*pod["command"], script, env=env)
+    run(fednode, "simulate", folder / "experiment.toml", "--out", folder / "plain", "--threads", "1", "--run", "1/1")
+    tables = [table(folder / name) for name in ("jobs", "plain")]
+    hold(tables[0] == tables[1], "the pods' table is not that of a single job")
+    return f"{len(found)} documents, Kubernetes {' and '.join(VERSIONS)}; {jobs} pods, same table as one job's"
+
+
+def table(folder):
+    """Returns the rows of an experiment's table, without times."""
+    rows = json.loads((folder / "table.json").read_text())["rows"]
+    return [{key: value for key, value in row.items() if key != "wall_seconds"} for row in rows]
 
 
 def compose():
@@ -147,6 +203,8 @@ def versions(version):
     places = {
         "kubernetes/chart/Chart.yaml": [f"version: {version}\n", f'appVersion: "{version}"\n'],
         "kubernetes/manifests/kustomization.yaml": [f"newTag: {version}\n"],
+        "kubernetes/experiment/kustomization.yaml": [f"newTag: {version}\n"],
+        "kubernetes/experiment/job.yaml": [f'image: "fednode:{version}"\n'],
         "compose.yaml": [f"FEDNODE_VERSION:-{version}}}"],
     }
     for name, texts in places.items():
