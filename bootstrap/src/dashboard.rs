@@ -30,12 +30,15 @@ pub(crate) fn dashboard(args: &DashboardArgs, json: bool) -> Result<(), Failure>
     let mut builder = tokio::runtime::Builder::new_current_thread();
     let runtime = builder.enable_all().build();
     let runtime = runtime.map_err(|error| Failure::new(Cause::Internal, error))?;
-    runtime.block_on(async {
+    let served = runtime.block_on(async {
         let stop = signals::install().map_err(|error| Failure::new(Cause::Internal, error))?;
         let page = Page::start(Watched::aggregator(state), settings).await;
         let page = page.map_err(|error| Failure::new(Cause::Network, error))?;
         stop.cancelled().await;
         page.stop().await;
         Ok(())
-    })
+    });
+    // A process that hangs while it is asked must not hold up the end.
+    runtime.shutdown_background();
+    served
 }

@@ -9,7 +9,7 @@ use crate::config::{Config, is_setting};
 use crate::failure::OrFail;
 
 /// Read without being named, if it is in the current folder.
-const DEFAULT_FILE: &str = "node.toml";
+pub const DEFAULT_FILE: &str = "node.toml";
 
 /// Layers flags over the environment over `node.toml`: the one named, else `FEDNODE_CONFIG`, else the one in the
 /// current folder, else none.

@@ -2,19 +2,24 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use fednode_page::{Settings, StartError, Watched};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
 use crate::failure::{OrFail, fail};
+use crate::layers::{self, DEFAULT_FILE};
 use crate::output::{self, Form, Report};
 use crate::state::StateArgs;
+
+/// The link that works now.
+pub type Newest = Arc<Mutex<String>>;
 
 /// How what is looked at is named.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct WatchedArgs {
-    /// What to look at: a state folder, or the folder of a swarm or of a simulated run [default: this node's state folder].
+    /// What to look at: a node's folder or state folder, or that of a swarm or of a simulated run [default: this node's].
     #[arg(conflicts_with_all = ["state", "config"])]
     folder: Option<PathBuf>,
     #[command(flatten)]
@@ -27,20 +32,32 @@ impl WatchedArgs {
     /// # Errors
     /// Fails on a wrong configuration, and on a folder that is not there or of another kind.
     pub fn watched(&self) -> anyhow::Result<Watched> {
-        if let Some(folder) = &self.folder {
-            return Watched::folder(folder).or_fail(ExitCode::State);
+        let Some(folder) = &self.folder else {
+            return of_state(&self.state);
+        };
+        match Watched::folder(folder) {
+            Ok(watched) if watched.is_node() => of_state(&StateArgs::of(folder.clone())),
+            Err(_) if folder.join(DEFAULT_FILE).is_file() => {
+                let config =
+                    layers::resolve(&toml::Table::new(), Some(&folder.join(DEFAULT_FILE)))?;
+                of_state(&StateArgs::of(config.storage.state))
+            }
+            watched => watched.or_fail(ExitCode::State),
         }
-        let config = self.state.config()?;
-        let state = config.storage.state.clone();
-        if !state.is_dir() {
-            let text = format!(
-                "there is no state folder `{}`: start a node first, or name a folder to look at",
-                state.display()
-            );
-            return Err(fail(ExitCode::State, text));
-        }
-        Ok(Watched::node(state, config.owners_budget()))
     }
+}
+
+/// Looks at the node of a state folder.
+fn of_state(args: &StateArgs) -> anyhow::Result<Watched> {
+    let state = args.folder()?;
+    if !state.is_dir() {
+        let text = format!(
+            "there is no state folder `{}`: start a node first, or name a folder to look at",
+            state.display()
+        );
+        return Err(fail(ExitCode::State, text));
+    }
+    Ok(Watched::node(state, args.owners_budget()?))
 }
 
 /// A link, as it is printed.
@@ -64,15 +81,18 @@ pub enum To {
     Error,
 }
 
-/// Returns how a page is served whose links are printed.
-pub fn settings(bind: SocketAddr, to: To) -> Settings {
+/// Returns how a page is served whose links are printed, and the newest of them.
+pub fn settings(bind: SocketAddr, to: To) -> (Settings, Newest) {
     if !bind.ip().is_loopback() {
         eprintln!(
             "the page is not encrypted, and {bind} can be reached from other machines: whoever listens on the way can read it; \
              `ssh -L` to an address of this machine is safer"
         );
     }
+    let newest = Newest::default();
+    let keep = Arc::clone(&newest);
     let print = move |link: &str| {
+        link.clone_into(&mut keep.lock().unwrap_or_else(PoisonError::into_inner));
         let link = Link {
             link: link.to_owned(),
         };
@@ -82,10 +102,8 @@ pub fn settings(bind: SocketAddr, to: To) -> Settings {
             To::Error => eprint!("{}", link.human()),
         }
     };
-    Settings {
-        bind,
-        on_link: Box::new(print),
-    }
+    let on_link = Box::new(print);
+    (Settings { bind, on_link }, newest)
 }
 
 /// Says why there is no page.

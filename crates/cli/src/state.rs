@@ -1,15 +1,16 @@
 //! Where a node's state folder is, for commands that only look at it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use fednode_config::layers::set;
 use fednode_runtime::control::Client;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::membership;
+use fednode_runtime::releases::{self, OwnersBudget};
 
 use crate::config::Config;
 use crate::failure::OrFail;
-use crate::layers;
+use crate::layers::{self, DEFAULT_FILE};
 
 /// How a state folder is named.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -41,6 +42,42 @@ impl StateArgs {
     /// As [`StateArgs::config`].
     pub fn folder(&self) -> anyhow::Result<PathBuf> {
         Ok(self.config()?.storage.state)
+    }
+
+    /// Names a folder.
+    pub fn of(state: PathBuf) -> Self {
+        Self {
+            state: Some(state),
+            config: None,
+        }
+    }
+
+    /// Returns what the owner allows to be released: by the node.toml of this state folder, which is the one that was named, the
+    /// one that commands find here, or the one beside the folder. Another node's says nothing of this one.
+    ///
+    /// # Errors
+    /// As [`StateArgs::config`].
+    pub fn owners_budget(&self) -> anyhow::Result<OwnersBudget> {
+        let config = self.config()?;
+        let place = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        let state = place(&config.storage.state);
+        let beside = state.parent().map(|parent| parent.join(DEFAULT_FILE));
+        let candidates = [
+            self.config.clone().map(Some),
+            Some(None),
+            beside.filter(|file| file.is_file()).map(Some),
+        ];
+        for file in candidates.into_iter().flatten() {
+            let found = layers::resolve(&toml::Table::new(), file.as_deref())?;
+            if place(&found.storage.state) == state {
+                return Ok(found.owners_budget());
+            }
+        }
+        Ok(OwnersBudget {
+            epsilon: None,
+            delta: releases::DELTA,
+            file: state.join(releases::FILE),
+        })
     }
 
     /// Finds the node that runs on the folder.

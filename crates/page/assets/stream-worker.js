@@ -64,13 +64,19 @@ function connect() {
 // Takes out what the page knows already.
 function thin(said) {
   const before = known.get(said.index) ?? { peers: null, experts: null, at: 0 };
-  const now = Date.now();
-  const peers = said.peers ? said.peers.map(newsOf).join("\n") : null;
-  const experts = JSON.stringify(said.experts ?? null);
-  const isOld = now - before.at > PEERS_PAUSE;
-  if (peers === before.peers && !isOld) delete said.peers;
-  if (experts === before.experts) delete said.experts;
-  known.set(said.index, { peers, experts, at: "peers" in said ? now : before.at });
+  const after = { ...before };
+  // An event that does not name them says nothing of them.
+  if ("peers" in said) {
+    const now = Date.now();
+    after.peers = (said.peers ?? []).map(newsOf).join("\n");
+    if (after.peers === before.peers && now - before.at <= PEERS_PAUSE) delete said.peers;
+    else after.at = now;
+  }
+  if ("experts" in said) {
+    after.experts = JSON.stringify(said.experts ?? null);
+    if (after.experts === before.experts) delete said.experts;
+  }
+  known.set(said.index, after);
 }
 
 const newsOf = (peer) => `${peer.node_id} ${peer.route} ${peer.relay} ${peer.why} ${peer.software} ${peer.score.toFixed(1)}`;

@@ -44,7 +44,11 @@ impl Background {
                 Err(error) => _ = send.send(Err(error)),
             }
         };
-        let spawned = thread.spawn(move || runtime.block_on(serve));
+        let spawned = thread.spawn(move || {
+            runtime.block_on(serve);
+            // A process that hangs while it is asked must not hold up the end.
+            runtime.shutdown_background();
+        });
         let thread = spawned.map_err(failed)?;
         let address = started.recv().unwrap_or_else(|_| {
             let text = "the thread of the page has ended";

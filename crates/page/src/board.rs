@@ -12,6 +12,8 @@ use crate::events::{Event, Federation, Line, Log, Named, Others, Rounds, Row, Sa
 
 /// Lines of a log that are kept.
 const LINES: usize = 500;
+/// About so many bytes are made at a time for one browser.
+const BYTES_AT_A_TIME: usize = 256 << 10;
 /// Rows in one event: a browser draws between two events.
 const ROWS_AT_A_TIME: usize = 2000;
 
@@ -213,11 +215,14 @@ impl Board {
 
     /// Forgets a node's rounds: they follow again.
     pub(crate) fn forget_rounds(&self, index: usize) {
-        let mut state = self.state();
-        let node = &mut state.nodes[index];
-        node.generation += 1;
-        node.rows.clear();
-        node.last = None;
+        {
+            let mut state = self.state();
+            let node = &mut state.nodes[index];
+            node.generation += 1;
+            node.rows.clear();
+            node.last = None;
+        }
+        self.changed();
     }
 
     /// Takes the records of rounds. Of a round that was trained again the last record counts.
@@ -282,7 +287,8 @@ impl Board {
         let _ = viewers.wait_for(|viewers| *viewers > 0).await;
     }
 
-    /// Returns what a cursor has not seen, and moves it; `None` once the end was told.
+    /// Returns what a cursor has not seen, up to some size, and moves it; nothing if it has seen all, `None` once the end was
+    /// told.
     pub(crate) fn unseen(&self, cursor: &mut Cursor) -> Option<Vec<Event>> {
         if cursor.is_over {
             return None;
@@ -303,6 +309,9 @@ impl Board {
         cursor.nodes.resize(state.nodes.len(), Seen::default());
         for (index, (node, seen)) in state.nodes.iter().zip(&mut cursor.nodes).enumerate() {
             node.unseen(index, seen, &mut events);
+            if events.iter().map(|event| event.data.len()).sum::<usize>() > BYTES_AT_A_TIME {
+                return Some(events);
+            }
         }
         if state.is_over {
             cursor.is_over = true;

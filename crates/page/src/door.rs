@@ -46,12 +46,13 @@ impl Door {
         is_right
     }
 
-    /// Returns the header that gives the cookie. Scripts cannot read it, and other sites cannot send it.
+    /// Returns the header that gives the cookie. Scripts cannot read it. A link on another page may open this one, and nothing
+    /// else there sends the cookie: every request only reads, and no other page may frame this one or read its answers.
     pub(crate) fn cookie(&self) -> String {
         let Self {
             cookie, session, ..
         } = self;
-        format!("{cookie}={session}; HttpOnly; SameSite=Strict; Path=/")
+        format!("{cookie}={session}; HttpOnly; SameSite=Lax; Path=/")
     }
 
     /// Tells whether a request's cookies hold the right one.

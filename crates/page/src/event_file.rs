@@ -11,7 +11,7 @@
 //! of these formats is written, so a protobuf library would bring more than it saves.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 /// What the first event of every file says.
@@ -25,7 +25,7 @@ const FLOAT: u64 = 5;
 /// A file of events.
 #[derive(Debug)]
 pub(crate) struct EventFile {
-    file: File,
+    file: BufWriter<File>,
 }
 
 impl EventFile {
@@ -35,13 +35,26 @@ impl EventFile {
     /// Fails if the disk does; so do all functions here.
     pub(crate) fn create(path: &Path, wall_time: f64) -> io::Result<Self> {
         let mut file = Self {
-            file: File::create(path)?,
+            file: BufWriter::new(File::create(path)?),
         };
         let mut event = Vec::new();
         double(&mut event, 1, wall_time);
         bytes(&mut event, 3, VERSION.as_bytes());
         file.file.write_all(&framed(&event))?;
         Ok(file)
+    }
+
+    /// Opens a file that was begun.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::options().append(true).open(path)?;
+        Ok(Self {
+            file: BufWriter::new(file),
+        })
+    }
+
+    /// Writes what is not written yet.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.file.flush()
     }
 
     /// Appends the scalars of one step, at a time in seconds since 1970.
@@ -129,6 +142,7 @@ mod tests {
         let mut file = EventFile::create(&path, 1_700_000_000.25).unwrap();
         let scalars = [("accuracy/served", 0.875), ("loss/training", 1.5)];
         file.append(1_700_000_001.5, 300, &scalars).unwrap();
+        file.finish().unwrap();
         let written = std::fs::read(&path).unwrap();
         let hex: String = written.iter().map(|byte| format!("{byte:02x}")).collect();
         assert_eq!(hex, GOLDEN.trim());

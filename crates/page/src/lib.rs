@@ -18,8 +18,10 @@
 //!
 //! # What it promises
 //!
-//! - A browser gets everything once and then only what is new. One that is slow costs nothing: it has a cursor, no queue.
+//! - A browser gets everything once and then only what is new. One that is slow has a cursor and a piece of
+//!   bounded size, no queue.
 //! - Nobody gets in without the link that was printed. A link works once. It becomes a cookie that scripts cannot read.
+//! - Whoever has no link can hold a bounded number of connections, and a silent one not for long.
 //! - The tokens of the control API never leave the process. The page holds no secret of a node.
 //! - Everything the browser needs is in the binary. The content security policy allows nothing from elsewhere.
 //! - While nobody looks, nobody is asked.
@@ -39,6 +41,7 @@ mod board;
 mod door;
 mod event_file;
 mod events;
+mod listener;
 mod look;
 mod privacy;
 mod run;

@@ -105,10 +105,9 @@ impl Looker {
                 said.status = Some(status);
                 return said;
             }
-            // One that was killed leaves its control file behind.
             Err(ClientError::NotRunning(_)) => {}
-            Err(ClientError::Unreachable { .. })
-                if fednode_runtime::control::is_free(&self.place.state) => {}
+            // One that was killed leaves its control file behind, and anybody may answer at its port.
+            Err(_) if fednode_runtime::control::is_free(&self.place.state) => {}
             Err(error) => {
                 said.state = Standing::Unreachable;
                 said.problem = Some(error.to_string());

@@ -11,7 +11,7 @@ use fednode_runtime::status::RoundRecord;
 use crate::board::Board;
 use crate::look::{EVERY, record};
 use crate::tail::{News, Tail};
-use crate::watched::SUMMARY;
+use crate::watched::{SPEC, SUMMARY};
 
 /// Most bytes of a result that is shown.
 const MOST_BYTES: u64 = 64 << 20;
@@ -39,10 +39,10 @@ fn summary(path: &Path) -> Option<String> {
     Some(value.to_string())
 }
 
-/// Reads the federation's name in a run's folder.
-pub(crate) fn title(folder: &Path) -> Option<String> {
-    let text = std::fs::read_to_string(folder.join("federation.toml")).ok()?;
-    Some(FederationSpec::from_toml(&text).ok()?.name)
+/// Reads the spec in a run's folder.
+pub(crate) fn spec(folder: &Path) -> Option<FederationSpec> {
+    let text = std::fs::read_to_string(folder.join(SPEC)).ok()?;
+    FederationSpec::from_toml(&text).ok()
 }
 
 /// Follows the rounds of all nodes of a simulated run as long as the task lives, while somebody looks.

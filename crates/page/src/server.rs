@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, Request, State};
-use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::sse::{self, KeepAlive, Sse};
 use axum::response::{IntoResponse, Redirect, Response};
@@ -24,6 +24,7 @@ use tokio_util::sync::CancellationToken;
 use crate::board::{Board, Cursor, Viewer};
 use crate::door::{Door, TICKET};
 use crate::events::Event;
+use crate::listener::Bounded;
 use crate::watched::{Kind, Watched};
 use crate::{assets, look, run};
 
@@ -128,7 +129,8 @@ impl Page {
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
         tasks.spawn(async move {
-            let serving = axum::serve(listener, router(shared)).with_graceful_shutdown(stopped);
+            let serving =
+                axum::serve(Bounded::new(listener), router(shared)).with_graceful_shutdown(stopped);
             if let Err(error) = serving.await {
                 tracing::warn!(%error, "the page stopped");
             }
@@ -161,7 +163,9 @@ fn watch_all(watched: Watched, tasks: &mut JoinSet<()>) -> Arc<Board> {
     let folder = &watched.folder;
     let shown = folder.display().to_string();
     let name = folder.file_name().map(|name| name.to_string_lossy());
-    let title = run::title(folder).or_else(|| Some(name?.into_owned()));
+    let title = run::spec(folder)
+        .map(|spec| spec.name)
+        .or_else(|| Some(name?.into_owned()));
     let board = Board::new(watched.kind.name(), title.unwrap_or_default(), shown);
     let board = Arc::new(board);
     if let Some(summary) = watched.summary() {
@@ -206,14 +210,17 @@ async fn with_headers(mut response: Response) -> Response {
 async fn authorise(State(shared): State<Arc<Shared>>, request: Request, next: Next) -> Response {
     let mut cookies = request.headers().get_all(header::COOKIE).iter();
     let is_known = cookies.any(|cookies| {
-        let cookies = cookies.to_str().unwrap_or_default();
-        shared.door.is_open_to(cookies)
+        // Another program's cookie may be no text.
+        shared
+            .door
+            .is_open_to(&String::from_utf8_lossy(cookies.as_bytes()))
     });
     let query = request.uri().query().unwrap_or_default();
     let mut pairs = form_urlencoded::parse(query.as_bytes());
     let ticket = pairs.find(|(name, _)| name == TICKET);
+    let opens = request.method() == Method::GET && request.uri().path() == "/";
     match ticket {
-        Some((_, ticket)) if request.uri().path() == "/" && shared.door.spend(&ticket) => {
+        Some((_, ticket)) if opens && shared.door.spend(&ticket) => {
             shared.hand_out_link();
             let cookie = [(header::SET_COOKIE, shared.door.cookie())];
             (cookie, Redirect::to("/")).into_response()

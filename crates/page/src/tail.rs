@@ -85,8 +85,11 @@ impl Tail {
         }
         file.seek(SeekFrom::Start(self.read_to - self.last.len() as u64))?;
         let mut there = vec![0; self.last.len()];
-        file.read_exact(&mut there)?;
-        Ok(there == self.last)
+        match file.read_exact(&mut there) {
+            // The writer shortens the file at this very moment.
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(false),
+            read => Ok(read.map(|()| there == self.last)?),
+        }
     }
 
     /// Goes to the first line that begins at or after a place.

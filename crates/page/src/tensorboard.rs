@@ -1,6 +1,6 @@
 //! Writes the records of nodes as TensorBoard's event files, a folder for each node, and goes on as they grow.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ const FILE: &str = "events.out.tfevents.0.fednode";
 pub struct TensorBoard {
     out: PathBuf,
     sources: Vec<Source>,
-    files: BTreeMap<String, EventFile>,
+    /// Whose files were begun. They are not held open: a run may have more nodes than a process may have files.
+    begun: BTreeSet<String>,
 }
 
 /// A file of records, and how its nodes are called.
@@ -64,35 +65,41 @@ impl TensorBoard {
         Self {
             out,
             sources,
-            files: BTreeMap::new(),
+            begun: BTreeSet::new(),
         }
     }
 
-    /// Writes what is new, and returns how many rounds that were.
+    /// Writes what is new, and returns how many rounds that were. It stops early where `go_on` says so.
     ///
     /// # Errors
     /// Fails if the disk does.
-    pub fn update(&mut self) -> io::Result<usize> {
+    pub fn update(&mut self, go_on: impl Fn() -> bool) -> io::Result<usize> {
         let mut written = 0;
         for source in &mut self.sources {
-            loop {
+            while go_on() {
                 let news = source.tail.read()?;
                 if news.lines.is_empty() && !news.is_reset {
                     break;
                 }
-                written += write(&self.out, &source.named, &news, &mut self.files)?;
+                if news.is_reset {
+                    // What was written holds no longer: the files begin anew.
+                    match &source.named {
+                        Named::One(name) => _ = self.begun.remove(name),
+                        Named::Many { .. } => self.begun.clear(),
+                    }
+                }
+                for (name, records) in by_node(&source.named, &news) {
+                    write(&self.out, &name, &records, &mut self.begun)?;
+                    written += records.len();
+                }
             }
         }
         Ok(written)
     }
 }
 
-fn write(
-    out: &Path,
-    named: &Named,
-    news: &News,
-    files: &mut BTreeMap<String, EventFile>,
-) -> io::Result<usize> {
+/// Sorts records by the names of their nodes.
+fn by_node(named: &Named, news: &News) -> BTreeMap<String, Vec<RoundRecord>> {
     let numbers: BTreeMap<NodeId, u32> = match named {
         Named::One(_) => BTreeMap::new(),
         Named::Many { summary } => {
@@ -107,30 +114,36 @@ fn write(
         (Named::Many { .. }, Some(number)) => format!("node-{number}"),
         (Named::Many { .. }, None) => format!("node-{}", record.node_id.short()),
     };
-    if news.is_reset {
-        // What was written holds no longer: the files begin anew.
-        match named {
-            Named::One(name) => _ = files.remove(name),
-            Named::Many { .. } => files.clear(),
-        }
-    }
-    let mut written = 0;
+    let mut all: BTreeMap<String, Vec<RoundRecord>> = BTreeMap::new();
     for record in news.lines.iter().filter_map(|line| record(line)) {
-        let name = name_of(&record);
-        let started = record.started_at.0 as f64 / 1e3;
-        if !files.contains_key(&name) {
-            let folder = out.join(&name);
-            fs::create_dir_all(&folder)?;
-            let file = EventFile::create(&folder.join(FILE), started)?;
-            files.insert(name.clone(), file);
-        }
-        if let Some(file) = files.get_mut(&name) {
-            let ended = started + record.round_seconds;
-            file.append(ended, record.round.0, &scalars(&record))?;
-            written += 1;
-        }
+        all.entry(name_of(&record)).or_default().push(record);
     }
-    Ok(written)
+    all
+}
+
+/// Appends the records of one node to its file, which begins with the first of them.
+fn write(
+    out: &Path,
+    name: &str,
+    records: &[RoundRecord],
+    begun: &mut BTreeSet<String>,
+) -> io::Result<()> {
+    let path = out.join(name).join(FILE);
+    let started = |record: &RoundRecord| record.started_at.0 as f64 / 1e3;
+    let mut file = match records.first() {
+        Some(first) if !begun.contains(name) => {
+            fs::create_dir_all(out.join(name))?;
+            let file = EventFile::create(&path, started(first))?;
+            begun.insert(name.to_owned());
+            file
+        }
+        _ => EventFile::open(&path)?,
+    };
+    for record in records {
+        let ended = started(record) + record.round_seconds;
+        file.append(ended, record.round.0, &scalars(record))?;
+    }
+    file.finish()
 }
 
 /// Returns what a record has to show, by TensorBoard's tags.
@@ -186,15 +199,15 @@ mod tests {
                 .unwrap()
                 .len()
         };
-        assert_eq!(board.update().unwrap(), 2);
+        assert_eq!(board.update(|| true).unwrap(), 2);
         let (first, second) = (size("node-1"), size("node-2"));
-        assert_eq!(board.update().unwrap(), 0);
+        assert_eq!(board.update(|| true).unwrap(), 0);
         fs::write(&records, line(1, 1) + &line(1, 2) + &line(2, 2)).unwrap();
-        assert_eq!(board.update().unwrap(), 1);
+        assert_eq!(board.update(|| true).unwrap(), 1);
         assert!(size("node-1") > first && size("node-2") == second);
         // A run that began anew leaves nothing of the old one.
         fs::write(&records, line(1, 2)).unwrap();
-        assert_eq!(board.update().unwrap(), 1);
+        assert_eq!(board.update(|| true).unwrap(), 1);
         assert_eq!(size("node-1"), first);
     }
 }

@@ -71,7 +71,7 @@ async fn enter(page: &Page, links: &mpsc::Receiver<String>) -> String {
         ("303", "/")
     );
     let cookie = header(&answer, "set-cookie:");
-    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"));
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Lax"));
     cookie.split(';').next().unwrap().to_owned()
 }
 

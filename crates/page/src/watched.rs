@@ -7,8 +7,13 @@ use fednode_core::Role;
 use fednode_runtime::releases::OwnersBudget;
 use fednode_runtime::{records, releases};
 
+use crate::run;
+
 /// The file with the result of a run.
 pub(crate) const SUMMARY: &str = "summary.json";
+
+/// The spec of a run.
+pub(crate) const SPEC: &str = "federation.toml";
 
 /// One process that is looked at.
 #[derive(Debug, Clone)]
@@ -87,7 +92,7 @@ pub enum WatchedError {
     },
     /// The folder is of another kind.
     #[error(
-        "`{}` is neither a state folder nor the folder of a swarm or of a simulated run: name one of those", .0.display()
+        "`{}` is neither a state folder nor the folder of a swarm or of a simulated run that has ended: name one of those", .0.display()
     )]
     Unknown(PathBuf),
 }
@@ -157,13 +162,6 @@ impl Watched {
         // A folder that cannot be read is told from one of another kind.
         drop(std::fs::read_dir(folder).map_err(unreadable)?);
         let has = |name: &str| folder.join(name).exists();
-        if has("nodes") {
-            let nodes = (1..)
-                .take_while(|number| folder.join(format!("nodes/{number}")).is_dir())
-                .count();
-            let has_aggregator = folder.join("fedboot/state").is_dir();
-            return Ok(Self::swarm(folder, nodes as u32, has_aggregator));
-        }
         if has("layout") {
             // An aggregator trains nothing, so no data is its.
             return Ok(if has("data.toml") || records::path_in(folder).exists() {
@@ -173,7 +171,16 @@ impl Watched {
                 Self::aggregator(folder.to_owned())
             });
         }
-        if has(SUMMARY) || has("federation.toml") {
+        // Of a swarm that starts, the folders of the nodes are not all there; how many there will be says the spec.
+        if has("nodes") || (has("logs") && has(SPEC)) {
+            let spec = run::spec(folder).map(|spec| spec.nodes);
+            let there =
+                || (1..).take_while(|number| folder.join(format!("nodes/{number}")).is_dir());
+            let nodes = spec.unwrap_or_else(|| there().count() as u32);
+            let has_aggregator = has("fedboot/state") || !has("nodes");
+            return Ok(Self::swarm(folder, nodes, has_aggregator));
+        }
+        if has(SUMMARY) {
             return Ok(Self {
                 kind: Kind::Simulation,
                 folder: folder.to_owned(),
@@ -181,6 +188,11 @@ impl Watched {
             });
         }
         Err(WatchedError::Unknown(folder.to_owned()))
+    }
+
+    /// Tells whether this is one node.
+    pub fn is_node(&self) -> bool {
+        self.kind == Kind::Node
     }
 
     /// Returns the file that will hold the result, if this is a run.
@@ -193,6 +205,7 @@ impl Watched {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fednode_core::FederationSpec;
 
     fn folder_with(names: &[&str]) -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
@@ -218,7 +231,16 @@ mod tests {
             "fedboot/state/key",
         ];
         assert_eq!(kind(&swarm).unwrap(), (Kind::Swarm, 3));
+        let starting = folder_with(&["logs/fedboot.log"]);
+        let spec = FederationSpec {
+            nodes: 7,
+            ..FederationSpec::default()
+        };
+        std::fs::write(starting.path().join(SPEC), spec.to_toml()).unwrap();
+        let starting = Watched::folder(starting.path()).unwrap();
+        assert_eq!((starting.kind, starting.places.len()), (Kind::Swarm, 8));
         assert_eq!(kind(&["summary.json"]).unwrap(), (Kind::Simulation, 0));
+        assert!(kind(&["federation.toml"]).is_err());
         let refused = kind(&["holiday.png"]).unwrap_err().to_string();
         assert!(refused.contains("neither a state folder"), "{refused}");
         let gone = Watched::folder(Path::new("/nowhere")).unwrap_err();

@@ -38,6 +38,7 @@ use crate::reach;
 use crate::recording::{self, Origin, Recorder};
 use crate::records;
 use crate::releases::Releases;
+use crate::token;
 use crate::trainer::{Trainer, TrainerCard, TrainerThread};
 use crate::watched::Watched;
 
@@ -405,6 +406,9 @@ fn addresses<A: FromStr<Err: Display>>(key: &str, texts: &[String]) -> Result<Ve
     texts.iter().map(parse).collect()
 }
 
+/// The file in the state folder with the token that opens the figures for Prometheus.
+const METRICS_TOKEN: &str = "metrics.token";
+
 async fn start_control(config: &MemberConfig) -> Result<Option<Server>, RunError> {
     let Control::At(address) = config.control else {
         return Ok(None);
@@ -414,7 +418,10 @@ async fn start_control(config: &MemberConfig) -> Result<Option<Server>, RunError
             "the control API cannot be served at {address}: {error}"
         ))
     };
-    Server::start(address, &config.state)
+    let metrics_token = token::kept(&config.state.join(METRICS_TOKEN)).map_err(|error| {
+        RunError::StateContent(format!("{METRICS_TOKEN} in the state folder: {error}"))
+    })?;
+    Server::start(address, &config.state, metrics_token)
         .await
         .map(Some)
         .map_err(failed)

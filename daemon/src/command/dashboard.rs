@@ -27,10 +27,10 @@ pub(crate) struct Args {
 /// Serves the page until somebody stops it.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
-    let settings = page::settings(args.bind, To::Output(form));
+    let (settings, _) = page::settings(args.bind, To::Output(form));
     let served = Background::start(args.watched.watched()?, settings);
     let served = served.map_err(|error| page::refused(&error))?;
-    while interrupts.sleep(LONG) {}
+    while interrupts.count() == 0 && interrupts.sleep(LONG) {}
     drop(served);
     Ok(())
 }

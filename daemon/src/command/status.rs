@@ -27,7 +27,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let client = args.state.client()?;
     let status = client.status().or_fail(ExitCode::State)?;
     let members = client.peers().or_fail(ExitCode::State)?;
-    let privacy = spent(args.state.config()?.owners_budget());
+    let privacy = spent(args.state.owners_budget()?);
     output::print(&Answer::new(status, &members, privacy), form)
 }
 

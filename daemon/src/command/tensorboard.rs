@@ -35,7 +35,8 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let mut board = TensorBoard::new(&watched, args.out.clone());
     let mut rounds = 0;
     loop {
-        let written = board.update().map_err(|error| {
+        let go_on = || interrupts.count() == 0;
+        let written = board.update(go_on).map_err(|error| {
             let out = args.out.display();
             fail(
                 ExitCode::State,
@@ -47,7 +48,8 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
             let out = args.out.display().to_string();
             output::print_line(&Written { out, rounds }, form)?;
         }
-        if args.once || !interrupts.sleep(EVERY) {
+        // A signal that came during the update counts as well.
+        if args.once || interrupts.count() > 0 || !interrupts.sleep(EVERY) {
             return Ok(());
         }
     }

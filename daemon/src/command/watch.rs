@@ -2,7 +2,7 @@
 //!
 //! On a terminal the text stays in place and changes. Elsewhere a line is printed whenever there is another one to say.
 
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use fednode_runtime::status::Status;
 use crate::command::status::{Answer, doing, spent};
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::interrupt::Interrupts;
-use fednode_cli::output::{self, Form, Report};
+use fednode_cli::output::{Form, Report};
 use fednode_cli::state::StateArgs;
 use fednode_cli::table::percent;
 
@@ -41,15 +41,15 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         let text = format!("--every {} is out of range: take 0.1 to 3600", args.every);
         return Err(fail(ExitCode::Usage, text));
     }
-    let config = args.state.config()?;
-    let folder = config.storage.state.clone();
+    let folder = args.state.folder()?;
+    let owner = args.state.owners_budget()?;
     let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
     // What is printed calls members by their names.
     _ = membership::look(&folder);
     let in_place = form == Form::Human && std::io::stdout().is_terminal();
     let mut said = String::new();
     loop {
-        let text = match look(&folder, config.owners_budget()) {
+        let text = match look(&folder, owner.clone()) {
             Ok(answer) if form == Form::Json => serde_json::to_string(&answer)? + "\n",
             Ok(answer) if in_place => answer.human(),
             Ok(answer) => line(answer.status()),
@@ -58,15 +58,25 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
             }
             Err(error) => format!("{error}\n"),
         };
-        if in_place {
-            output::write(&format!("{CLEAR}{}", plain(&text)))?;
-        } else if text != said {
-            output::write(&plain(&text))?;
-        }
-        said = text;
-        if !interrupts.sleep(Duration::from_secs_f64(args.every)) {
+        let place = if in_place { CLEAR } else { "" };
+        let is_news = in_place || form == Form::Json || text != said;
+        if is_news && !print(&format!("{place}{}", plain(&text)))? {
             return Ok(());
         }
+        said = text;
+        // A signal that came during the look counts as well.
+        if interrupts.count() > 0 || !interrupts.sleep(Duration::from_secs_f64(args.every)) {
+            return Ok(());
+        }
+    }
+}
+
+/// Prints, and tells whether anybody still reads.
+fn print(text: &str) -> anyhow::Result<bool> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        written => Ok(written.map(|()| true)?),
     }
 }
 

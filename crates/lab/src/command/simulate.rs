@@ -143,6 +143,10 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
     }
     let mut player = Player::new(out, total(&planned), means);
     if let Some(share) = args.share {
+        if player.total == 1 && share.of > 1 {
+            let text = format!("there is one run, which {} jobs cannot share", share.of);
+            return Err(fail(ExitCode::Usage, text));
+        }
         return play_share(&mut player, &planned, share, form);
     }
     let mut table: Table<P::Row> = Table {

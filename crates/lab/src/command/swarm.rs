@@ -30,7 +30,7 @@ use fednode_cli::layers;
 use fednode_cli::model::Model;
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Located};
-use fednode_cli::page::{self, To};
+use fednode_cli::page::{self, Newest, To};
 
 /// The aggregator's binary; it lies beside this one.
 const AGGREGATOR: &str = "fedboot";
@@ -117,9 +117,11 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         let text = "stopped before each node was trained alone; the result is complete without it";
         return Err(fail(ExitCode::Interrupted, text));
     }
-    if let Some(page) = page {
-        eprintln!("the page at http://{} stays until Ctrl-C", page.address());
-        while interrupts.sleep(LONG) {}
+    if let Some((_page, newest)) = page {
+        // Lines of progress may have overwritten a link that was printed meanwhile.
+        let link = newest.lock().map(|link| link.clone()).unwrap_or_default();
+        eprintln!("the page stays until Ctrl-C; the next link to it is {link}");
+        while interrupts.count() == 0 && interrupts.sleep(LONG) {}
     }
     match summary.why_useless() {
         None => Ok(()),
@@ -128,11 +130,12 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 }
 
 /// Starts a page of the swarm on a port of this machine that the system chooses.
-fn dashboard(plan: &Plan) -> anyhow::Result<Background> {
+fn dashboard(plan: &Plan) -> anyhow::Result<(Background, Newest)> {
     let has_aggregator = plan.aggregator.is_some();
     let watched = Watched::swarm(plan.folder.root(), plan.nodes, has_aggregator);
-    let settings = page::settings(([127, 0, 0, 1], 0).into(), To::Error);
-    Background::start(watched, settings).map_err(|error| page::refused(&error))
+    let (settings, newest) = page::settings(([127, 0, 0, 1], 0).into(), To::Error);
+    let page = Background::start(watched, settings).map_err(|error| page::refused(&error))?;
+    Ok((page, newest))
 }
 
 /// Makes the spec and divides the data, which gives the spec its hash.

@@ -12,12 +12,13 @@
 //! ```
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use fednode_core::FederationSpec;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::status::RoundRecord;
+use fednode_runtime::whole_file;
 use serde::Serialize;
 
 use fednode_cli::config::Config;
@@ -25,6 +26,15 @@ use fednode_cli::failure::{OrFail, fail};
 
 /// The file that holds the result.
 pub(crate) const SUMMARY: &str = "summary.json";
+
+/// What a simulation that was killed at its very end leaves behind: all but its result.
+pub(crate) const UNFINISHED: [&str; 5] = [
+    "federation.toml",
+    "federation.toml.partial",
+    "metrics.jsonl",
+    "metrics.jsonl.partial",
+    "summary.json.partial",
+];
 
 /// The folder of one swarm, or of one simulation.
 #[derive(Debug, Clone)]
@@ -50,7 +60,7 @@ impl Folder {
     /// # Errors
     /// Refuses one that holds anything else, so that no result is overwritten.
     pub(crate) fn of_simulation(root: &Path, left_behind: &[&str]) -> anyhow::Result<Self> {
-        refuse_others(root, left_behind)?;
+        refuse_others(root, &[left_behind, &UNFINISHED].concat())?;
         Self::made(root, fs::create_dir_all(root))
     }
 
@@ -134,7 +144,8 @@ impl Folder {
 
     fn write(&self, name: &str, bytes: &[u8]) -> anyhow::Result<()> {
         let path = self.root.join(name);
-        let written = fs::File::create(&path).and_then(|mut file| file.write_all(bytes));
+        // Whole or not at all: others may read a result while it is written.
+        let written = whole_file::write(&path, bytes);
         written
             .map_err(|error| unwritable(&path, &error))
             .or_fail(ExitCode::State)

@@ -27,8 +27,6 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// The figures for Prometheus.
 const METRICS: &str = "/metrics";
-/// The file in the state folder with the token that opens them.
-const METRICS_TOKEN: &str = "metrics.token";
 
 /// What the server asks the driver.
 #[derive(Debug)]
@@ -63,14 +61,17 @@ impl Server {
     ///
     /// # Errors
     /// Fails if the address cannot be bound or the file cannot be written.
-    pub(crate) async fn start(address: SocketAddr, state: &Path) -> std::io::Result<Self> {
+    pub(crate) async fn start(
+        address: SocketAddr,
+        state: &Path,
+        metrics_token: String,
+    ) -> std::io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let content = ControlFile {
             address: listener.local_addr()?,
             token: token::new(),
             pid: std::process::id(),
         };
-        let metrics_token = token::kept(&state.join(METRICS_TOKEN))?;
         let file = ControlGuard::write(state, &content)?;
         let (driver, requests) = mpsc::channel(WAITING);
         let shared = Arc::new(Shared {
