@@ -101,8 +101,8 @@ fn only_the_drawn_arrows_exist() {
         (
             "fednode",
             &[
-                "cli", "config", "core", "data", "engine", "lab", "learn", "net", "page",
-                "runtime", "serve", "store",
+                "cli", "config", "core", "data", "engine", "lab", "learn", "measure", "net",
+                "page", "runtime", "serve", "store",
             ],
         ),
         ("fedboot", &["config", "core", "net", "page", "runtime"]),

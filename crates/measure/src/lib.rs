@@ -8,6 +8,7 @@
 //! | [`predictions`] | checked predictions beside the truth: [`Classified`] or [`Estimated`] |
 //! | [`measure`] | a table of measures, one file and one row each |
 //! | [`confusion`] | the confusion matrix, with precision, recall and F1 of each class |
+//! | [`share`] | how far a counted share may be off |
 //! | [`bootstrap`](mod@bootstrap) | how far a measure may be off on a small test, and whether two classifiers differ |
 //!
 //! # Conventions
@@ -52,9 +53,11 @@ pub mod bootstrap;
 pub mod confusion;
 pub mod measure;
 pub mod predictions;
+pub mod share;
 mod split_mix;
 
 pub use bootstrap::{Bootstrap, BootstrapError, Interval};
 pub use confusion::Confusion;
 pub use measure::{Better, Measure, UnknownMeasure};
 pub use predictions::{Classified, Estimated, Predictions, PredictionsError, Real, Task};
+pub use share::clopper_pearson;

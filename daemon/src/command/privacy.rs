@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use fednode_learn::{Exposure, Learner};
+use fednode_measure::clopper_pearson;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::releases::{Entry, Releases};
 use serde::Serialize;
@@ -23,6 +24,8 @@ use super::start::{Own, read_spec, with_own_model};
 
 /// From which area on an attack tells members from others about as it likes.
 const CERTAIN: f64 = 0.95;
+/// How often intervals hold at least.
+const LEVEL: f64 = 0.95;
 /// Up to which area an attack does hardly better than guessing, with some hundred samples.
 const GUESSING: f64 = 0.55;
 
@@ -60,11 +63,34 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let answer = Answer {
         privacy: spec.privacy.mode().to_string(),
         is_published: has_state,
-        attacks: attacks.collect(),
+        attacks: attacks.map(Attacked::new).collect(),
         spent: Spent::of(owner, &entries)?,
         releases: entries,
     };
     output::print(&answer, form)
+}
+
+/// What an attack reaches, and how sure that is.
+#[derive(Debug, Serialize)]
+struct Attacked {
+    #[serde(flatten)]
+    exposure: Exposure,
+    /// The interval of the hits, by Clopper and Pearson, at 95 %.
+    hits_interval: Option<[f64; 2]>,
+}
+
+impl Attacked {
+    fn new(exposure: Exposure) -> Self {
+        let members = exposure.members as u32;
+        let hits = exposure
+            .hits
+            .map(|share| (share * f64::from(members)).round() as u32);
+        let interval = hits.and_then(|hits| clopper_pearson(hits.min(members), members, LEVEL));
+        Self {
+            exposure,
+            hits_interval: interval,
+        }
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -74,7 +100,7 @@ struct Answer {
     /// Whether the parts are those of a node that took part.
     is_published: bool,
     /// What attacks reach.
-    attacks: Vec<Exposure>,
+    attacks: Vec<Attacked>,
     /// What the releases of this node cost together.
     spent: Spent,
     /// What has left this node, as its file of releases has it.
@@ -107,11 +133,16 @@ impl Report for Answer {
         ];
         let rows: Vec<Vec<String>> = self.attacks.iter().map(row).collect();
         let table = render(&columns, &rows);
-        let words: String = self.attacks.iter().map(sentence).collect();
+        let words: String = self
+            .attacks
+            .iter()
+            .map(|attack| sentence(&attack.exposure))
+            .collect();
         format!(
             "privacy {}: what this node {tense}, and whether it tells training samples from others\n\n{table}\n{words}\n\
              area: how often an attack ranks a training sample above another one; 0.5 is guessing, 1 is certainty.\n\
-             found at 1 %: training samples found where 1 % of the others are taken for such, too; it takes 100 others.\n\
+             found at 1 %: training samples found where 1 % of the others are taken for such, too, with the interval that\n\
+             holds 95 times of 100; it takes 100 others.\n\
              area at most: what no attack exceeds, whatever it knows; a dash where nothing bounds it.\n{}",
             self.privacy,
             self.spent.sentence()
@@ -119,7 +150,12 @@ impl Report for Answer {
     }
 }
 
-fn row(attack: &Exposure) -> Vec<String> {
+fn row(attacked: &Attacked) -> Vec<String> {
+    let attack = &attacked.exposure;
+    let found = attack.hits.zip(attacked.hits_interval);
+    let found = found.map(|(hits, [low, high])| {
+        format!("{} ({} to {})", percent(hits), percent(low), percent(high))
+    });
     let dash = || "-".to_owned();
     vec![
         attack.published.clone(),
@@ -127,7 +163,7 @@ fn row(attack: &Exposure) -> Vec<String> {
         attack.members.to_string(),
         attack.others.to_string(),
         format!("{:.3}", attack.auc),
-        attack.hits.map_or_else(dash, percent),
+        found.unwrap_or_else(dash),
         attack
             .most
             .map_or_else(dash, |[area, _]| format!("{area:.3}")),
@@ -171,7 +207,9 @@ mod tests {
         let answer = Answer {
             privacy: "open".into(),
             is_published: false,
-            attacks: vec![attack(1.0, None), attack(0.52, Some([0.743, 0.081]))],
+            attacks: [attack(1.0, None), attack(0.52, Some([0.743, 0.081]))]
+                .map(Attacked::new)
+                .into(),
             spent: Spent {
                 epsilon: 4.0,
                 delta: 1e-5,
@@ -184,6 +222,8 @@ mod tests {
         let text = answer.human();
         assert!(text.contains("would publish"), "{text}");
         assert!(text.contains("1.000") && text.contains("0.743"), "{text}");
+        // SciPy: beta.ppf of 75 hits of 300.
+        assert!(text.contains("25.0 % (20.2 % to 30.3 %)"), "{text}");
         assert!(text.contains("can tell who is in the data"), "{text}");
         assert!(text.contains("hardly better than guessing"), "{text}");
     }
