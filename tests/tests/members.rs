@@ -79,6 +79,13 @@ fn one_line_of_text_makes_a_member_that_all_call_by_its_name() {
     let peers = String::from_utf8(run(peers).stdout).unwrap();
     assert!(peers.contains("ward-a"), "{peers}");
 
+    // What was joined over is closed: requests over a connection that nobody serves would wait until they are given up.
+    let mut peers = fednode();
+    peers.args(["peers", "--json", "--state"]).arg(&a.state);
+    let peers = json_of(&run(peers));
+    let connections = peers[0]["addresses"].as_array().unwrap();
+    assert_eq!(connections.len(), 1, "{peers}");
+
     let members = json_of(&run(of_organiser(folder, &["members", "--json"])));
     let rows: Vec<(&str, &str)> = members["members"]
         .as_array()

@@ -63,6 +63,9 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     let joined = runtime
         .block_on(joining::join(&ticket, &home, Role::Node))
         .map_err(|error| fail(error.exit_code(), error.to_string()))?;
+    // What the runtime holds ends with it. A connection that stayed open, and that nobody serves any more, would be taken for a
+    // second one of the node that starts now, and half of what the organiser asks of it would go there.
+    drop(runtime);
     if !node_file.exists() {
         whole_file::write(&node_file, config.to_toml().as_bytes()).map_err(|error| {
             let text = format!("cannot use `{}`: {error}", node_file.display());
