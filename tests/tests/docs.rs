@@ -1,5 +1,5 @@
-//! The book is whole: its pages are in its table of contents, its links lead somewhere, and its lists of keys are those
-//! of the files that `fednode init` writes (`UPDATE_DOCS=1 cargo test -p fednode-e2e --test docs` writes them anew).
+//! The book is whole: its pages are in its table of contents and in `llms.txt`, and its links lead somewhere. Its lists of keys
+//! are those of the files that `fednode init` writes. `UPDATE_DOCS=1 cargo test -p fednode-e2e --test docs` writes what is made.
 #![allow(clippy::unwrap_used)]
 
 use std::fmt::Write as _;
@@ -27,7 +27,9 @@ fn documents() -> Vec<PathBuf> {
             }
         }
     }
-    found.extend(["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root().join(name)));
+    found.extend(
+        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "llms.txt"].map(|name| root().join(name)),
+    );
     found
 }
 
@@ -150,15 +152,67 @@ impl Comment {
 }
 
 fn holds(name: &str, wanted: &str) {
-    let path = root().join("docs/reference").join(name);
+    let path = root().join(name);
     if std::env::var_os("UPDATE_DOCS").is_some() {
         fs::write(&path, wanted).unwrap();
     }
     let found = fs::read_to_string(&path).unwrap_or_default();
     assert!(
         found == wanted,
-        "docs/reference/{name} is not up to date: run this test with UPDATE_DOCS=1"
+        "{name} is not up to date: run this test with UPDATE_DOCS=1"
     );
+}
+
+/// Returns the first sentence of a page, without links; nothing if the page begins with something else.
+fn first_sentence(page: &str) -> Option<String> {
+    let text = page.lines().skip(1).skip_while(|line| line.is_empty());
+    let paragraph: Vec<&str> = text.take_while(|line| !line.is_empty()).collect();
+    if !paragraph
+        .first()?
+        .starts_with(|c: char| c.is_alphabetic() || c == '`' || c == '[')
+    {
+        return None;
+    }
+    let mut plain = String::new();
+    let text = paragraph.join(" ");
+    let mut rest = text.as_str();
+    while let Some((before, link)) = rest.split_once('[') {
+        let (words, after) = link.split_once("](")?;
+        plain = plain + before + words;
+        rest = after.split_once(')')?.1;
+    }
+    let plain = plain + rest;
+    let end = plain.find(". ").map_or(plain.len(), |end| end + 1);
+    Some(plain[..end].to_owned())
+        .filter(|sentence| sentence.ends_with('.') && !sentence.starts_with("```"))
+}
+
+#[test]
+fn the_list_for_language_models_is_that_of_the_book() {
+    let summary = fs::read_to_string(root().join("docs/SUMMARY.md")).unwrap();
+    let mut list = "# fednode\n\n\
+        > A peer-to-peer federated-learning daemon in Rust: each node trains its own model on its own data, and joining is to\n\
+        > beat what a node can do alone. There is no central server beyond a small bootstrap aggregator.\n\n\
+        Start with README.md. ARCHITECTURE.md draws the crates and gives the reason of each choice. This file is made from\n\
+        docs/SUMMARY.md.\n"
+        .to_owned();
+    for line in summary.lines().skip(1) {
+        if let Some(heading) = line.strip_prefix("# ") {
+            write!(list, "\n## {heading}\n\n").unwrap();
+        } else if let Some((title, path)) = line.trim_start_matches("- ").split_once("](") {
+            let (title, path) = (title.trim_start_matches('['), path.trim_end_matches(')'));
+            let page = fs::read_to_string(root().join("docs").join(path)).unwrap();
+            let about = first_sentence(&page).map(|sentence| format!(": {sentence}"));
+            let head = if list.contains("\n## ") { "" } else { "\n" };
+            writeln!(
+                list,
+                "{head}- [{title}](docs/{path}){}",
+                about.unwrap_or_default()
+            )
+            .unwrap();
+        }
+    }
+    holds("llms.txt", &list);
 }
 
 #[test]
@@ -169,7 +223,7 @@ fn the_keys_of_federation_toml_are_those_of_the_book() {
         `swarm` and `simulate` sets a key. `version`, `[fingerprints]` and `[exchange]` are\n\
         written by `fednode init`. This page is made from the code.\n";
     holds(
-        "federation-toml.md",
+        "docs/reference/federation-toml.md",
         &page(head, &FederationSpec::default().to_toml()),
     );
 }
@@ -192,5 +246,5 @@ fn the_keys_of_node_toml_are_those_of_the_book() {
     let head = "# Keys of node.toml\n\n\
         `node.toml` holds the settings of one node. `fednode start --set TABLE.KEY=VALUE` sets a key, and so does its variable\n\
         ([how](../how-to/variables.md)). This page is made from the code.\n";
-    holds("node-toml.md", &page(head, &sample));
+    holds("docs/reference/node-toml.md", &page(head, &sample));
 }
