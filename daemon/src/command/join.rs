@@ -105,9 +105,10 @@ fn source(args: &Args, node_file: &Path) -> anyhow::Result<Option<DataSource>> {
     ];
     let kept = kept.into_iter().find(|(_, is_given)| *is_given);
     kept.map_or(Ok(None), |(key, _)| {
+        let file = node_file.display();
         let text = format!(
-            "`{}` is kept as it is, so nothing would set `{key}`: write it there",
-            node_file.display()
+            "`{file}` is kept as it is, so nothing would set `{key}`: write it there; a node that has joined already is started \
+             by `fednode start --config {file}`"
         );
         Err(fail(ExitCode::Configuration, text))
     })

@@ -269,14 +269,15 @@ impl Report for Invited {
             days,
             program,
         } = self;
-        let data = if *program == "fednode" {
-            " --data SOURCE"
+        let (data, about) = if *program == "fednode" {
+            let about = "SOURCE is csv:FILE,label=COLUMN for a table; `fednode join --help` lists the others.\n";
+            (" --data SOURCE --dir FOLDER", about)
         } else {
-            ""
+            ("", "")
         };
         format!(
-            "{ticket}\n\nSend this line to {name} by a way that nobody else reads. It is good for one node and {days} days:\n  \
-             {program} join TICKET{data}\n"
+            "{ticket}\n\nSend the line above to {name} by a way that nobody else reads. It is good for one node and {days} days:\n  \
+             {program} join TICKET{data}\n{about}"
         )
     }
 }
