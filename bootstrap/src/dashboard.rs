@@ -1,6 +1,6 @@
 //! `fedboot dashboard`: a page in a browser of what this aggregator does.
 
-use fednode_page::{Page, Settings, Watched};
+use fednode_page::{Page, Settings, Watched, warning};
 use fednode_runtime::{ExitCode as Cause, signals};
 
 use crate::cli::DashboardArgs;
@@ -16,11 +16,8 @@ pub(crate) fn dashboard(args: &DashboardArgs, json: bool) -> Result<(), Failure>
         );
         return Err(Failure::new(Cause::State, text));
     }
-    if !args.bind.ip().is_loopback() {
-        eprintln!(
-            "the page is not encrypted, and {} can be reached from other machines: whoever listens on the way can read it",
-            args.bind
-        );
+    if let Some(warning) = warning(args.bind) {
+        eprintln!("{warning}");
     }
     let settings = Settings {
         bind: args.bind,

@@ -32,7 +32,7 @@ pub(crate) fn link(link: &str, json: bool) -> Result<(), Failure> {
     if json {
         print_json(&Line { link })
     } else {
-        print(&format!("the page is at {link} (a link works once)"))
+        print(&fednode_page::sentence(link))
     }
 }
 

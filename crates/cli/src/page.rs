@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use fednode_page::{Settings, StartError, Watched};
+use fednode_page::{Settings, StartError, Watched, sentence, warning};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
@@ -68,7 +68,7 @@ pub struct Link {
 
 impl Report for Link {
     fn human(&self) -> String {
-        format!("the page is at {} (a link works once)\n", self.link)
+        sentence(&self.link) + "\n"
     }
 }
 
@@ -83,11 +83,8 @@ pub enum To {
 
 /// Returns how a page is served whose links are printed, and the newest of them.
 pub fn settings(bind: SocketAddr, to: To) -> (Settings, Newest) {
-    if !bind.ip().is_loopback() {
-        eprintln!(
-            "the page is not encrypted, and {bind} can be reached from other machines: whoever listens on the way can read it; \
-             `ssh -L` to an address of this machine is safer"
-        );
+    if let Some(warning) = warning(bind) {
+        eprintln!("{warning}");
     }
     let newest = Newest::default();
     let keep = Arc::clone(&newest);

@@ -29,7 +29,7 @@ export function makeHeader() {
     setText(mark, whole.text);
     setAttribute(mark, "class", `chip state ${whole.name}`);
     show(mark, state.started !== null);
-    const problem = BANNERS[state.connection] ?? "";
+    const problem = BANNERS[state.connection] ?? state.problems.join(" ");
     setText(banner, problem);
     setAttribute(banner, "class", problem ? "banner shown" : "banner");
     setText(folder, state.folder ? `Folder ${state.folder}` : "");

@@ -10,7 +10,7 @@ const MOST_RECORDS = 24;
 // Makes the state before the first event.
 export function empty() {
   return {
-    version: 0, started: null, kind: null, title: "fednode", folder: "", software: "", nodes: [], summary: null, names: new Map(),
+    version: 0, started: null, kind: null, title: "fednode", problems: [], folder: "", software: "", nodes: [], summary: null, names: new Map(),
     log: [], nLines: 0, connection: "connecting",
   };
 }
@@ -40,6 +40,7 @@ export function onFederation(state, event, isNew) {
   state.started = event.started;
   state.kind = event.kind;
   state.title = event.title || "fednode";
+  state.problems = event.problems ?? [];
   state.folder = event.folder ?? "";
   state.software = event.version ?? "";
   for (const said of event.nodes ?? []) {

@@ -1,6 +1,6 @@
 //! What is known of everybody, with versions, and what of it a browser has not seen yet.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -66,6 +66,8 @@ struct State {
     folder: String,
     started: u64,
     federation: u64,
+    /// What is wrong with files of the whole run, by file.
+    problems: BTreeMap<&'static str, String>,
     summary: Versioned,
     nodes: Vec<Known>,
     is_over: bool,
@@ -116,6 +118,7 @@ impl Board {
             folder,
             started: since.map_or(0, |since| since.as_millis() as u64),
             federation: 1,
+            problems: BTreeMap::new(),
             summary: Versioned::default(),
             nodes: Vec::new(),
             is_over: false,
@@ -132,17 +135,20 @@ impl Board {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn changed(&self) {
-        self.changes.send_modify(|version| *version += 1);
+    /// Changes what is known, and wakes the browsers if that is new to them.
+    fn change(&self, change: impl FnOnce(&mut State) -> bool) {
+        if change(&mut self.state()) {
+            self.changes.send_modify(|version| *version += 1);
+        }
     }
 
     /// Enters a node and returns its index.
     pub(crate) fn add_node(&self, name: String, role: Role) -> usize {
-        let index = {
-            let mut state = self.state();
-            state.federation += 1;
+        let mut index = 0;
+        self.change(|state| {
+            index = state.nodes.len();
             let said = Said {
-                index: state.nodes.len(),
+                index,
                 ..Said::default()
             };
             let mut first = Versioned::default();
@@ -158,80 +164,77 @@ impl Board {
                 log: VecDeque::new(),
                 forgotten: 0,
             });
-            said.index
-        };
-        self.changed();
+            state.federation += 1;
+            true
+        });
         index
     }
 
     /// Calls a node by another name.
     pub(crate) fn rename(&self, index: usize, name: String) {
-        {
-            let mut state = self.state();
-            if state.nodes[index].name == name {
-                return;
-            }
+        self.change(|state| {
+            let is_new = state.nodes[index].name != name;
             state.nodes[index].name = name;
-            state.federation += 1;
-        }
-        self.changed();
+            state.federation += u64::from(is_new);
+            is_new
+        });
     }
 
     /// Takes the federation's name, once somebody has said it.
     pub(crate) fn set_title(&self, title: &str) {
-        {
-            let mut state = self.state();
-            if state.title == title {
-                return;
-            }
+        self.change(|state| {
+            let is_new = state.title != title;
             title.clone_into(&mut state.title);
-            state.federation += 1;
-        }
-        self.changed();
+            state.federation += u64::from(is_new);
+            is_new
+        });
+    }
+
+    /// Takes what is wrong with a file of the whole run, or that nothing is.
+    pub(crate) fn set_problem(&self, file: &'static str, problem: Option<String>) {
+        self.change(|state| {
+            let before = state.problems.get(file).cloned();
+            let is_new = before != problem;
+            match problem {
+                Some(problem) => _ = state.problems.insert(file, problem),
+                None => _ = state.problems.remove(file),
+            }
+            state.federation += u64::from(is_new);
+            is_new
+        });
     }
 
     /// Takes what a node says.
     pub(crate) fn set_said(&self, said: &Said) {
         let text = Event::new("node", said).data;
-        if self.state().nodes[said.index].said.set(text) {
-            self.changed();
-        }
+        self.change(|state| state.nodes[said.index].said.set(text));
     }
 
     /// Takes what a node says of others.
     pub(crate) fn set_others(&self, others: &Others) {
         let text = Event::new("node", others).data;
-        if self.state().nodes[others.index].others.set(text) {
-            self.changed();
-        }
+        self.change(|state| state.nodes[others.index].others.set(text));
     }
 
     /// Takes the result of a run, as JSON on one line.
     pub(crate) fn set_summary(&self, summary: String) {
-        if self.state().summary.set(summary) {
-            self.changed();
-        }
+        self.change(|state| state.summary.set(summary));
     }
 
     /// Forgets a node's rounds: they follow again.
     pub(crate) fn forget_rounds(&self, index: usize) {
-        {
-            let mut state = self.state();
+        self.change(|state| {
             let node = &mut state.nodes[index];
             node.generation += 1;
             node.rows.clear();
             node.last = None;
-        }
-        self.changed();
+            true
+        });
     }
 
     /// Takes the records of rounds. Of a round that was trained again the last record counts.
     pub(crate) fn add_rounds(&self, index: usize, records: Vec<RoundRecord>) {
-        if records.is_empty() {
-            return;
-        }
-        {
-            let mut state = self.state();
+        self.change(|state| {
             let node = &mut state.nodes[index];
             for record in &records {
                 let row = Row::new(record);
@@ -242,31 +245,32 @@ impl Board {
                 }
                 node.rows.push(row);
             }
-            node.last = records.into_iter().next_back();
-        }
-        self.changed();
+            let last = records.into_iter().next_back();
+            let is_new = last.is_some();
+            node.last = last.or(node.last.take());
+            is_new
+        });
     }
 
     /// Takes lines of a node's log.
     pub(crate) fn add_lines(&self, index: usize, lines: Vec<Line>) {
-        if lines.is_empty() {
-            return;
-        }
-        {
-            let mut state = self.state();
+        self.change(|state| {
             let node = &mut state.nodes[index];
+            let is_new = !lines.is_empty();
             node.log.extend(lines);
             let surplus = node.log.len().saturating_sub(LINES);
             node.log.drain(..surplus);
             node.forgotten += surplus;
-        }
-        self.changed();
+            is_new
+        });
     }
 
     /// Says that the server ends.
     pub(crate) fn end(&self) {
-        self.state().is_over = true;
-        self.changed();
+        self.change(|state| {
+            state.is_over = true;
+            true
+        });
     }
 
     /// Counts a browser until the answer is dropped.
@@ -337,6 +341,7 @@ impl State {
             title: &self.title,
             folder: &self.folder,
             version: env!("CARGO_PKG_VERSION"),
+            problems: self.problems.values().map(String::as_str).collect(),
             nodes: self.nodes.iter().enumerate().map(named).collect(),
         }
     }

@@ -34,6 +34,8 @@ pub(crate) struct Federation<'a> {
     pub(crate) title: &'a str,
     pub(crate) folder: &'a str,
     pub(crate) version: &'static str,
+    /// What is wrong with files of the whole run.
+    pub(crate) problems: Vec<&'a str>,
     pub(crate) nodes: Vec<Named<'a>>,
 }
 
@@ -67,6 +69,16 @@ pub(crate) struct Said {
     pub(crate) status: Option<Status>,
     pub(crate) privacy: Option<Privacy>,
     pub(crate) card: Option<ModelCard>,
+}
+
+impl Said {
+    /// Adds something that is wrong.
+    pub(crate) fn note(&mut self, problem: String) {
+        self.problem = Some(match self.problem.take() {
+            Some(before) => format!("{before}; {problem}"),
+            None => problem,
+        });
+    }
 }
 
 /// Event `node`: what one process says of others. In a large swarm most bytes would be these.

@@ -53,6 +53,6 @@ mod tests;
 mod watched;
 
 pub use background::Background;
-pub use server::{Page, Settings, StartError};
+pub use server::{Page, Settings, StartError, sentence, warning};
 pub use tensorboard::TensorBoard;
 pub use watched::{Place, Watched, WatchedError};

@@ -25,15 +25,25 @@ const FEW: usize = 8;
 
 /// Looks at a place as long as the task lives, while somebody looks at the board.
 pub(crate) async fn watch(board: Arc<Board>, index: usize, place: Place, places: usize) {
-    let mut looker = Looker::new(index, place, places.div_ceil(FEW));
+    let looker = Looker::new(index, place, places.div_ceil(FEW));
+    repeat(board, looker, Looker::look).await;
+}
+
+/// Looks again and again as long as the task lives, while somebody looks at the board.
+pub(crate) async fn repeat<T: Send + 'static>(
+    board: Arc<Board>,
+    mut looker: T,
+    look: fn(&mut T, &Board),
+) {
     loop {
         board.somebody_looks().await;
         let to = Arc::clone(&board);
         // A process that hangs holds a thread of the pool, and nobody else up.
         let looked = tokio::task::spawn_blocking(move || {
-            looker.look(&to);
+            look(&mut looker, &to);
             looker
         });
+        // One that panics has printed why, and would do so again.
         let Ok(back) = looked.await else { return };
         looker = back;
         tokio::time::sleep(EVERY).await;
@@ -69,36 +79,38 @@ impl Looker {
     }
 
     fn look(&mut self, board: &Board) {
-        let said = self.said(board);
+        let mut said = self.said(board);
         if let Some(status) = &said.status {
             board.set_title(&status.name);
             if self.log.is_none() {
                 board.add_lines(self.index, new_remarks(&status.notes, &mut self.newest));
             }
         }
-        board.set_said(&said);
         match self.records.read() {
             Ok(news) => tell_rounds(board, self.index, &news),
-            Err(error) => tracing::debug!(%error, "records cannot be read"),
+            Err(error) => said.note(format!("its records cannot be read: {error}")),
         }
-        let lines = self.log.as_mut().map(Tail::read);
-        if let Some(Ok(news)) = lines {
-            board.add_lines(
-                self.index,
-                news.lines.iter().map(|line| of_log(line)).collect(),
-            );
+        match self.log.as_mut().map(Tail::read).transpose() {
+            Ok(news) => {
+                let lines = news.unwrap_or_default().lines;
+                let lines = lines.iter().map(|line| of_log(line)).collect();
+                board.add_lines(self.index, lines);
+            }
+            Err(error) => said.note(format!("its log cannot be read: {error}")),
         }
+        board.set_said(&said);
     }
 
     fn said(&mut self, board: &Board) -> Said {
-        let (privacy, of_privacy) = apart(Privacy::read(&self.place.owner));
         let mut said = Said {
             index: self.index,
-            privacy: privacy.flatten(),
-            problem: of_privacy,
             card: card(&self.place.state),
             ..Said::default()
         };
+        match Privacy::read(&self.place.owner) {
+            Ok(privacy) => said.privacy = privacy,
+            Err(problem) => said.note(problem),
+        }
         match self.ask(board) {
             Ok(status) => {
                 said.state = Standing::Running;
@@ -110,7 +122,7 @@ impl Looker {
             Err(_) if fednode_runtime::control::is_free(&self.place.state) => {}
             Err(error) => {
                 said.state = Standing::Unreachable;
-                said.problem = Some(error.to_string());
+                said.note(error.to_string());
             }
         }
         // Nobody is connected to a process that does not answer.
@@ -140,14 +152,6 @@ impl Looker {
         }
         self.turn += 1;
         Ok(status)
-    }
-}
-
-/// Splits a result into what there is and what is wrong.
-fn apart<T, E>(result: Result<T, E>) -> (Option<T>, Option<E>) {
-    match result {
-        Ok(value) => (Some(value), None),
-        Err(error) => (None, Some(error)),
     }
 }
 

@@ -1,6 +1,8 @@
 //! Looks at the files of a run: its result, and the rounds of a simulated one.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,34 +11,42 @@ use fednode_runtime::records;
 use fednode_runtime::status::RoundRecord;
 
 use crate::board::Board;
-use crate::look::{EVERY, record};
+use crate::look::{record, repeat};
 use crate::tail::{News, Tail};
 use crate::watched::{SPEC, SUMMARY};
 
+/// What a problem with the records is filed under.
+const RECORDS: &str = "records";
 /// Most bytes of a result that is shown.
 const MOST_BYTES: u64 = 64 << 20;
 
 /// Follows the result of a run as long as the task lives, while somebody looks.
 pub(crate) async fn watch_summary(board: Arc<Board>, path: PathBuf) {
-    loop {
-        board.somebody_looks().await;
-        let path = path.clone();
-        let read = tokio::task::spawn_blocking(move || summary(&path)).await;
-        if let Ok(Some(text)) = read {
-            board.set_summary(text);
+    repeat(board, path, |path, board| match summary(path) {
+        Ok(text) => {
+            board.set_problem(SUMMARY, None);
+            text.into_iter().for_each(|text| board.set_summary(text));
         }
-        tokio::time::sleep(EVERY).await;
-    }
+        Err(problem) => board.set_problem(SUMMARY, Some(problem)),
+    })
+    .await;
 }
 
-/// Reads the result as JSON on one line; `None` while it is not there, or not whole.
-fn summary(path: &Path) -> Option<String> {
-    let size = std::fs::metadata(path).ok()?.len();
+/// Reads the result as JSON on one line; `None` while it is not there. Says in one line what is wrong with it.
+fn summary(path: &Path) -> Result<Option<String>, String> {
+    let wrong = |why: &dyn Display| format!("{} cannot be read: {why}.", path.display());
+    let size = match std::fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        found => found.map_err(|error| wrong(&error))?.len(),
+    };
     if size > MOST_BYTES {
-        return None;
+        return Err(wrong(&format!(
+            "it has {size} bytes, and {MOST_BYTES} are shown at most"
+        )));
     }
-    let value: serde_json::Value = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-    Some(value.to_string())
+    let text = std::fs::read(path).map_err(|error| wrong(&error))?;
+    let value: serde_json::Value = serde_json::from_slice(&text).map_err(|error| wrong(&error))?;
+    Ok(Some(value.to_string()))
 }
 
 /// Reads the spec in a run's folder.
@@ -47,18 +57,7 @@ pub(crate) fn spec(folder: &Path) -> Option<FederationSpec> {
 
 /// Follows the rounds of all nodes of a simulated run as long as the task lives, while somebody looks.
 pub(crate) async fn watch_simulation(board: Arc<Board>, folder: PathBuf) {
-    let mut nodes = Nodes::new(&folder);
-    loop {
-        board.somebody_looks().await;
-        let to = Arc::clone(&board);
-        let looked = tokio::task::spawn_blocking(move || {
-            nodes.look(&to);
-            nodes
-        });
-        let Ok(back) = looked.await else { return };
-        nodes = back;
-        tokio::time::sleep(EVERY).await;
-    }
+    repeat(board, Nodes::new(&folder), Nodes::look).await;
 }
 
 /// The nodes of a simulated run, as far as its records name them.
@@ -90,10 +89,16 @@ impl Nodes {
         }
         loop {
             match self.tail.read() {
-                Ok(news) if news.lines.is_empty() && !news.is_reset => break,
+                Ok(news) if news.lines.is_empty() && !news.is_reset => {
+                    board.set_problem(RECORDS, None);
+                    break;
+                }
                 Ok(news) => self.tell(board, &news),
                 Err(error) => {
-                    tracing::debug!(%error, "records cannot be read");
+                    board.set_problem(
+                        RECORDS,
+                        Some(format!("The records cannot be read: {error}.")),
+                    );
                     break;
                 }
             }
@@ -137,7 +142,8 @@ impl Nodes {
 /// Reads the nodes' numbers in the result of a run; there are none before it has ended.
 pub(crate) fn numbers(path: &Path) -> Vec<Number> {
     let read = |text: String| serde_json::from_str::<Numbered>(&text).ok();
-    let numbered = summary(path).and_then(read);
+    // What is wrong with the result is said where it is shown; without numbers nodes have names of their ids.
+    let numbered = summary(path).ok().flatten().and_then(read);
     numbered.map_or_else(Vec::new, |numbered| numbered.per_node)
 }
 
@@ -200,13 +206,23 @@ mod tests {
     }
 
     #[test]
-    fn a_result_that_is_not_whole_is_not_shown() {
+    fn a_result_that_is_not_whole_is_said_and_not_shown() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("summary.json");
-        assert_eq!(summary(&path), None);
+        assert_eq!(summary(&path), Ok(None));
         std::fs::write(&path, "{\"served\":").unwrap();
-        assert_eq!(summary(&path), None);
+        let problem = summary(&path).unwrap_err();
+        assert!(problem.contains("summary.json cannot be read"), "{problem}");
+        let board = Board::new("simulation", "demo".into(), "/demo".into());
+        board.set_problem(SUMMARY, Some(problem.clone()));
+        let told = |board: &Board| -> serde_json::Value {
+            let events = board.unseen(&mut Cursor::default()).unwrap();
+            serde_json::from_str(&events[0].data).unwrap()
+        };
+        assert_eq!(told(&board)["problems"][0], problem);
+        board.set_problem(SUMMARY, None);
+        assert_eq!(told(&board)["problems"].as_array().unwrap().len(), 0);
         std::fs::write(&path, "{\n \"served\": 0.5\n}").unwrap();
-        assert_eq!(summary(&path).unwrap(), "{\"served\":0.5}");
+        assert_eq!(summary(&path).unwrap().unwrap(), "{\"served\":0.5}");
     }
 }

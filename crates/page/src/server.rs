@@ -20,6 +20,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::board::{Board, Cursor, Viewer};
 use crate::door::{Door, TICKET};
@@ -86,7 +87,25 @@ pub struct Page {
     address: SocketAddr,
     board: Arc<Board>,
     stop: CancellationToken,
+    server: AbortOnDropHandle<()>,
+    /// Those that look.
     tasks: JoinSet<()>,
+}
+
+/// Says what a link is for, to whoever sees it in a terminal.
+pub fn sentence(link: &str) -> String {
+    format!("the page is at {link} (a link works once)")
+}
+
+/// Says what is to be known of an address that others can reach.
+pub fn warning(bind: SocketAddr) -> Option<String> {
+    let is_open = !bind.ip().is_loopback();
+    is_open.then(|| {
+        format!(
+            "the page is not encrypted, and {bind} can be reached from other machines: whoever listens on the way can read it; \
+             `ssh -L` to an address of this machine is safer"
+        )
+    })
 }
 
 struct Shared {
@@ -128,7 +147,7 @@ impl Page {
         shared.hand_out_link();
         let stop = CancellationToken::new();
         let stopped = stop.clone().cancelled_owned();
-        tasks.spawn(async move {
+        let server = tokio::spawn(async move {
             let serving =
                 axum::serve(Bounded::new(listener), router(shared)).with_graceful_shutdown(stopped);
             if let Err(error) = serving.await {
@@ -139,6 +158,7 @@ impl Page {
             address,
             board,
             stop,
+            server: AbortOnDropHandle::new(server),
             tasks,
         })
     }
@@ -152,8 +172,7 @@ impl Page {
     pub async fn stop(mut self) {
         self.board.end();
         self.stop.cancel();
-        // The first task that ends is the server; the others look until they are aborted.
-        _ = tokio::time::timeout(LAST_PATIENCE, self.tasks.join_next()).await;
+        _ = tokio::time::timeout(LAST_PATIENCE, &mut self.server).await;
         self.tasks.shutdown().await;
     }
 }

@@ -82,8 +82,14 @@ impl<'a> Player<'a> {
             Ok(played) => {
                 // Of several runs all are read from their files, those that were just played too: a parsed number may differ
                 // in its last bit, and a table must not depend on who played what when.
-                let read = (total > 1).then(|| play::finished(prepared, &folder));
-                let summary = read.transpose()?.flatten().unwrap_or(played);
+                let gone = || {
+                    let text = format!("the result in `{}` is gone", folder.display());
+                    fail(ExitCode::State, text)
+                };
+                let summary = match total {
+                    1 => played,
+                    _ => play::finished(prepared, &folder)?.ok_or_else(gone)?,
+                };
                 // Said, and no failure: what does not learn is a result of an experiment, too.
                 if let Some(useless) = P::why_useless(&summary).filter(|_| !self.means.quiet) {
                     eprintln!("{useless}");
