@@ -304,6 +304,13 @@ impl Aggregator {
         });
         self.outbox.push(Output::Save);
         self.open_next(global.id(round));
+        if author != self.me {
+            // The last look judged from the former head. Seen from this one, another chain may be the stronger by now, and
+            // without a look no update would tell.
+            let moment = self.spec.round.grace() / 4;
+            let look = Timer::Look(self.open_round());
+            self.outbox.set_timer(look, self.now + moment);
+        }
     }
 
     /// Starts collecting for the next round, with the updates that already arrived.

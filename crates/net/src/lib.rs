@@ -44,6 +44,7 @@ mod bounded;
 mod bucket;
 mod catalogue;
 mod clock;
+mod closing;
 pub mod codec;
 mod config;
 mod crowd;

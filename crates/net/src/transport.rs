@@ -19,6 +19,7 @@ use libp2p::pnet::PnetConfig;
 use libp2p::{PeerId, dns, noise, relay, tcp};
 use prometheus_client::registry::Registry;
 
+use crate::closing::Closing;
 use crate::identity::Identity;
 use crate::muxer;
 use crate::network_key::NetworkKey;
@@ -57,9 +58,12 @@ pub(crate) fn build(
         .multiplex(muxer::Upgrade::new())
         .outbound_timeout(DIAL_TIMEOUT)
         .inbound_timeout(ACCEPT_TIMEOUT);
-    let either = relayed.or_transport(counted).map(|output, _| match output {
-        Either::Left((peer, muxer)) => (peer, StreamMuxerBox::new(muxer)),
-        Either::Right((peer, muxer)) => (peer, StreamMuxerBox::new(muxer)),
+    let either = relayed.or_transport(counted).map(|output, _| {
+        let (peer, muxer) = match output {
+            Either::Left((peer, muxer)) => (peer, StreamMuxerBox::new(muxer)),
+            Either::Right((peer, muxer)) => (peer, StreamMuxerBox::new(muxer)),
+        };
+        (peer, StreamMuxerBox::new(Closing::new(muxer)))
     });
     Ok(either.boxed())
 }

@@ -7,8 +7,8 @@
 //!                     └──► closed after the peer has learned why
 //! ```
 //!
-//! A peer may have two connections, if both sides dialed at once. It is up while it is welcome and has at least one. This
-//! is only the memory: the swarm is with [`super::base`], and the rules of a hello are in [`super::hello`].
+//! A peer may have two connections, if both sides dialed at once. It is up while it is welcome and has at least one. A peer
+//! that dials again later has lost its older connection, even if this side has not noticed. This is only the memory: the swarm is with [`super::base`], and the rules of a hello are in [`super::hello`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -35,6 +35,8 @@ const REPLY_RATE: f64 = (1 << 20) as f64;
 /// When a peer that is connected through a relay is dialed directly first: its address is known by then. Later times are
 /// each three times as late.
 const FIRST_UPGRADE: Duration = Duration::from_secs(4);
+/// Connections that began within this time of each other were dialed at once by both sides.
+const AT_ONCE: Duration = Duration::from_secs(3);
 /// Messages of presence that a peer may pass on at once, and per second: those of a large federation that begins.
 const PRESENCE_BURST: f64 = 1024.0;
 const PRESENCE_RATE: f64 = 32.0;
@@ -164,6 +166,27 @@ impl Peers {
         peer.or_insert_with(|| Peer::new(Instant::now()))
             .connections
             .push(connection);
+    }
+
+    /// Returns the older connections that a new one shows to be dead.
+    ///
+    /// Nobody dials a peer that it is connected with, except directly beside a relay. So a peer that dials has lost what it
+    /// had, and this side may not have noticed: its machine was cut off or went down. libp2p would send every second
+    /// request into the dead connection until pings close it.
+    pub(super) fn superseded_by(&self, node: &NodeId, new: &Connection) -> Vec<ConnectionId> {
+        if new.direction == Direction::Outbound {
+            return Vec::new();
+        }
+        let is_dead = |old: &&Connection| {
+            let is_upgrade = is_circuit(&old.address) && !is_circuit(&new.address);
+            old.since + AT_ONCE <= new.since && !is_upgrade
+        };
+        let old = self.get(node).map(|peer| peer.connections.iter());
+        old.into_iter()
+            .flatten()
+            .filter(is_dead)
+            .map(|old| old.id)
+            .collect()
     }
 
     /// Removes a closed connection. Returns what is left of the peer if it was the last one.
