@@ -118,3 +118,27 @@ async fn requests_use_the_new_connection_of_a_peer_that_was_cut_off() {
     let connections: Vec<usize> = peers.iter().map(|peer| peer.addresses.len()).collect();
     assert_eq!(connections, [1]);
 }
+
+/// A fedboot with another key may have the address of the former one, which nodes go on dialing.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_dials_a_former_owner_of_an_address_keeps_its_connection_with_the_new_one() {
+    let mut hub = Node::start(config()).await;
+    let mut direct = config();
+    direct.peers = vec![hub.address()];
+    let member = Node::with(direct, Identity::generate(), Arc::default()).await;
+    hub.peer_up(member.id()).await;
+    sleep(NOT_AT_ONCE).await;
+    let address = hub.address().to_string();
+    let before = address.replace(
+        peer(&address),
+        "12D3KooWEgAfu4DA9khc1NwmZmRcJLaZGKvSE269hzwcv876Qkz8",
+    );
+    member.network.handle.dial(before.parse().unwrap()).await;
+    sleep(Duration::from_secs(1)).await;
+    let peers = hub.network.handle.peers().await;
+    let [of_member] = &peers[..] else {
+        panic!("{peers:?}")
+    };
+    assert!(of_member.since >= NOT_AT_ONCE, "{:?}", of_member.since);
+    assert_eq!(of_member.addresses.len(), 1);
+}

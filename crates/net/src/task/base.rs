@@ -89,6 +89,14 @@ impl Base {
         _ = self.swarm.disconnect_peer_id(peer_id(node));
     }
 
+    /// Closes the connections that a peer has lost, as it greets over another one.
+    pub(super) fn close_superseded(&mut self, node: &NodeId, greeted: ConnectionId) {
+        for dead in self.peers.superseded_by(node, greeted) {
+            tracing::debug!(%node, "the peer came back over a new connection: closing the older one");
+            self.swarm.close_connection(dead);
+        }
+    }
+
     /// Closes connections whose time is up: no hello, refused, or beyond `max_peers`.
     pub(super) fn check_deadlines(&mut self, now: Instant) {
         for node in self.peers.overdue(now) {

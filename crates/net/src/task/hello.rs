@@ -72,12 +72,17 @@ impl Reception {
 
     pub(super) fn on_greeting(&mut self, base: &mut Base, event: RpcEvent<Greeting, Greeting>) {
         match event {
-            RpcEvent::Message { peer, message, .. } => {
+            RpcEvent::Message {
+                peer,
+                connection_id,
+                message,
+            } => {
                 let Some(node) = node_id(&peer) else { return };
                 match message {
                     Message::Request {
                         request, channel, ..
                     } => {
+                        base.close_superseded(&node, connection_id);
                         let answer = self.greeted(base, node, &request);
                         let behaviour = base.swarm.behaviour_mut();
                         // An error says that the peer is gone, which comes as an event of its own.

@@ -160,10 +160,6 @@ impl Parts {
             _ => bare(endpoint.get_remote_address()),
         };
         let connection = Connection::new(id, address, direction, target);
-        for dead in self.base.peers.superseded_by(&node, &connection) {
-            tracing::debug!(%node, "the peer came back over a new connection: closing the older one");
-            self.base.swarm.close_connection(dead);
-        }
         self.base.peers.connected(node, connection);
         // Only the dialing side begins. The other answers, so each connection has one exchange.
         if direction == Direction::Outbound {

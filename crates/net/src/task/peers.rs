@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A peer may have two connections, if both sides dialed at once. It is up while it is welcome and has at least one. A peer
-//! that dials again later has lost its older connection, even if this side has not noticed. This is only the memory: the swarm is with [`super::base`], and the rules of a hello are in [`super::hello`].
+//! that dials and greets again later has lost its older connection, even if this side has not noticed. This is only the
+//! memory: the swarm is with [`super::base`], and the rules of a hello are in [`super::hello`].
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -168,22 +169,23 @@ impl Peers {
             .push(connection);
     }
 
-    /// Returns the older connections that a new one shows to be dead.
+    /// Returns the older connections that are dead, now that the peer greets over this one.
     ///
     /// Nobody dials a peer that it is connected with, except directly beside a relay. So a peer that dials has lost what it
-    /// had, and this side may not have noticed: its machine was cut off or went down. libp2p would send every second
-    /// request into the dead connection until pings close it.
-    pub(super) fn superseded_by(&self, node: &NodeId, new: &Connection) -> Vec<ConnectionId> {
-        if new.direction == Direction::Outbound {
+    /// had. This side may not have noticed: the peer's machine was cut off or went down. Without this, every second request
+    /// would go into the dead connection until pings close it. Only a greeting counts: who dialed somebody else, and finds
+    /// this node at that address, closes without one.
+    pub(super) fn superseded_by(&self, node: &NodeId, greeted: ConnectionId) -> Vec<ConnectionId> {
+        let connections = self.get(node).map_or(&[][..], |peer| &peer.connections);
+        let Some(new) = connections.iter().find(|it| it.id == greeted) else {
             return Vec::new();
-        }
+        };
         let is_dead = |old: &&Connection| {
             let is_upgrade = is_circuit(&old.address) && !is_circuit(&new.address);
             old.since + AT_ONCE <= new.since && !is_upgrade
         };
-        let old = self.get(node).map(|peer| peer.connections.iter());
-        old.into_iter()
-            .flatten()
+        connections
+            .iter()
             .filter(is_dead)
             .map(|old| old.id)
             .collect()
