@@ -1,5 +1,10 @@
 //! Parameters that a federation starts from, instead of drawn ones: a file beside the spec, which names it by its hash.
+//!
+//! Its parameters may have other names than the model's. `FILE,names=MAP` says which are which. MAP is TOML: the name here
+//! on the left, that in the file on the right. It is looked for beside FILE. A name stands for itself and for all that begins with it and a dot. The hash
+//! is of the parameters as they are named here, so members may bring them in different files.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,24 +14,80 @@ use fednode_runtime::exit::ExitCode;
 
 use crate::failure::{OrFail, fail};
 
-/// Reads a safetensors file, and names its parameters by the hash of their canonical form.
+/// What stands between a file and the names of its parameters.
+const NAMES: &str = ",names=";
+
+/// Reads a safetensors file, renames its parameters if the path says how, and names them by the hash of their canonical form.
 ///
 /// # Errors
 /// Names the file and what is wrong with it.
 pub fn read(path: &Path) -> Result<(ParamSet, BlobId), ConfigError> {
+    let text = path.to_string_lossy();
+    let (path, names) = match text.split_once(NAMES) {
+        Some((file, names)) => {
+            let beside = Path::new(file).parent().unwrap_or(Path::new(""));
+            (Path::new(file), Some(beside.join(names)))
+        }
+        None => (path, None),
+    };
     let shown = path.display();
     let bytes = std::fs::read(path).map_err(|error| {
         ConfigError(format!(
             "cannot read the initial parameters `{shown}`: {error}"
         ))
     })?;
-    let params = ParamSet::import(&bytes).map_err(|error| {
+    let mut params = ParamSet::import(&bytes).map_err(|error| {
         ConfigError(format!(
             "`{shown}` holds no parameters to start from: {error}"
         ))
     })?;
+    if let Some(names) = names {
+        let fault = |fault: String| {
+            ConfigError(format!(
+                "the names in `{}` cannot be used: {fault}",
+                names.display()
+            ))
+        };
+        let text = std::fs::read_to_string(&names).map_err(|error| fault(error.to_string()))?;
+        let map: BTreeMap<String, String> =
+            toml::from_str(&text).map_err(|error| fault(error.message().to_owned()))?;
+        params = renamed(params, &map).map_err(fault)?;
+    }
     let name = BlobId::of(&params.to_bytes());
     Ok((params, name))
+}
+
+/// Gives parameters the names that a map has for them; those that it does not name keep theirs.
+///
+/// # Errors
+/// Says which name is of no parameter, or of two.
+fn renamed(params: ParamSet, map: &BTreeMap<String, String>) -> Result<ParamSet, String> {
+    let mut unused: BTreeSet<&str> = map.values().map(String::as_str).collect();
+    let mut renamed = ParamSet::new();
+    for (theirs, tensor) in params.into_tensors() {
+        // The longest name decides: `conv1` may go elsewhere than `conv1.bias`.
+        let fitting = map.iter().filter_map(|(ours, begin)| {
+            let rest = theirs.strip_prefix(begin.as_str())?;
+            (rest.is_empty() || rest.starts_with('.')).then_some((begin, ours, rest))
+        });
+        let name = match fitting.max_by_key(|(begin, ..)| begin.len()) {
+            Some((begin, ours, rest)) => {
+                unused.remove(begin.as_str());
+                format!("{ours}{rest}")
+            }
+            None => theirs,
+        };
+        let shape = tensor.shape().to_vec();
+        renamed
+            .insert(&name, &shape, tensor.into_values())
+            .map_err(|error| error.to_string())?;
+    }
+    match unused.first() {
+        None => Ok(renamed),
+        Some(name) => Err(format!(
+            "the file has no parameter `{name}`, and none below it"
+        )),
+    }
 }
 
 /// Reads what a federation starts from; nothing if that is drawn.
@@ -118,5 +179,56 @@ mod tests {
                 .to_string()
                 .contains("holds no parameters to start from")
         );
+    }
+
+    #[test]
+    fn parameters_get_the_names_that_a_map_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut params = ParamSet::new();
+        for (name, value) in [
+            ("conv1.weight", 1.0),
+            ("conv1.bias", 2.0),
+            ("conv10.weight", 3.0),
+            ("fc.weight", 4.0),
+        ] {
+            params.insert(name, &[1], vec![value]).unwrap();
+        }
+        let file = folder.path().join("theirs.safetensors");
+        std::fs::write(&file, params.to_bytes()).unwrap();
+        let map = folder.path().join("names.toml");
+        let by_map = |text: &str| {
+            std::fs::write(&map, text).unwrap();
+            let path = format!("{},names={}", file.display(), map.display());
+            read(Path::new(&path)).map(|(params, _)| {
+                params
+                    .iter()
+                    .map(|(name, tensor)| format!("{name} {}", tensor.values()[0]))
+                    .collect::<Vec<_>>()
+            })
+        };
+        let names = by_map("\"layers.0\" = \"conv1\"\nshift = \"conv1.bias\"").unwrap();
+        assert_eq!(
+            names,
+            [
+                "conv10.weight 3",
+                "fc.weight 4",
+                "layers.0.weight 1",
+                "shift 2"
+            ]
+        );
+        for (text, says) in [
+            (
+                "\"layers.0\" = \"conv\"",
+                "the file has no parameter `conv`, and none below it",
+            ),
+            ("\"fc\" = \"conv1\"", "fc.weight"),
+            ("layers = 3", "expected a string"),
+        ] {
+            let error = by_map(text).unwrap_err().0;
+            assert!(
+                error.contains("names.toml` cannot be used: ") && error.contains(says),
+                "{error}"
+            );
+        }
     }
 }

@@ -25,6 +25,8 @@ pub const MAX_NAME_BYTES: usize = 256;
 pub(crate) const MAX_NOTE_BYTES: usize = 64 << 10;
 /// The key of the note in the metadata of the file.
 const NOTE: &str = "fednode";
+/// What a batch normalisation of PyTorch counts in, as a whole number.
+const BATCH_COUNTER: &str = ".num_batches_tracked";
 /// Most dimensions of a tensor.
 pub const MAX_RANK: usize = 8;
 
@@ -397,7 +399,8 @@ impl ParamSet {
         }
     }
 
-    /// Reads any safetensors file of floats of 32 or 16 bits, whatever its order and metadata (PyTorch, burn, …).
+    /// Reads any safetensors file of floats of 32 or 16 bits, whatever its order and metadata (PyTorch, burn, …). PyTorch's
+    /// counters of batches, which nothing reads, are left out.
     ///
     /// # Errors
     /// Fails on a damaged file, on other element types and beyond the limits of [`ParamSet::insert`].
@@ -408,6 +411,9 @@ impl ParamSet {
         let data = &bytes[size_of::<u64>() + header_bytes..];
         let mut params = Self::new();
         for (name, info) in header.tensors() {
+            if name.ends_with(BATCH_COUNTER) {
+                continue;
+            }
             let unknown = || ParamsError::Dtype {
                 name: name.clone(),
                 dtype: info.dtype,
@@ -549,6 +555,29 @@ mod tests {
             ParamSet::import(&bytes).unwrap().get("w").unwrap().values(),
             [1.0]
         );
+    }
+
+    #[test]
+    fn import_leaves_out_what_pytorch_counts_batches_in() {
+        let (values, count) = (1.0f32.to_le_bytes(), 7i64.to_le_bytes());
+        let file = |counter: &str| {
+            let views = [
+                (
+                    "bn.weight",
+                    TensorView::new(Dtype::F32, vec![1], &values).unwrap(),
+                ),
+                (
+                    counter,
+                    TensorView::new(Dtype::I64, vec![], &count).unwrap(),
+                ),
+            ];
+            safetensors::serialize(views, None).unwrap()
+        };
+        let read = ParamSet::import(&file("bn.num_batches_tracked")).unwrap();
+        let names: Vec<&str> = read.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, ["bn.weight"]);
+        let error = ParamSet::import(&file("bn.count")).unwrap_err();
+        assert!(matches!(error, ParamsError::Dtype { .. }), "{error}");
     }
 
     #[test]

@@ -11,6 +11,7 @@
 mod architecture;
 mod backbone;
 mod columns;
+mod layers;
 mod pool;
 mod privacy;
 mod rules;
@@ -27,6 +28,7 @@ use serde_json::Value;
 pub use self::architecture::{Architecture, ModelNames};
 pub use self::backbone::BackboneSpec;
 pub use self::columns::{ColumnKind, Filling, MOST_COLUMNS, Scaling, TableColumn, width_of};
+pub use self::layers::{ConvSpec, LayerSpec, Layers, LayersError, MOST_LAYERS};
 pub use self::pool::{PoolSpec, Preset};
 pub use self::privacy::{NoMode, PrivacyMode, PrivacySpec};
 pub use self::schedule::Schedule;
@@ -140,6 +142,9 @@ crate::config! {
         /// names falls to the nodes in turn, by the number of their shard, where the algorithm shares nothing of them. A
         /// node may also choose its own in node.toml.
         name: ModelNames = "cnn".into(),
+        /// The layers of the model `declared`, for example `conv 16, batch-norm, relu, max-pool 2, linear 64, relu`. The last layer,
+        /// to the classes, is added. docs/how-to/own-model.md lists them all. Empty unless that model is named.
+        layers: Layers = Layers::default(),
         /// K: experts per node, for algorithms that have any (1 to 64).
         experts: usize = 4,
         /// The frozen network that turns images into features before anything is learned, as `--backbone FILE` describes it:
@@ -356,6 +361,7 @@ impl FederationSpec {
         let known = &self.fingerprints;
         Architecture {
             name: self.model.name.first().to_owned(),
+            layers: self.model.layers.clone(),
             input: known.input,
             classes: known.classes,
             experts: self.model.experts,

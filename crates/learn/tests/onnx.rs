@@ -157,6 +157,12 @@ fn the_default_on_larger_images_says_the_same_as_its_file() {
     assert_same("noise", &nodes[0], "images", &noise);
 }
 
+/// Every layer that can be declared, and each way of doing two in one.
+const ALL_LAYERS: &str = "conv 6 5x5 /2, leaky-relu, max-pool 3 /2, conv 4 2x2 valid, relu, max-pool 2, \
+    residual(conv 6, group-norm 3, relu, conv 8, batch-norm), relu, conv 8, \
+    parallel(conv 2 1x1, relu | max-pool 3 /1, batch-norm, leaky-relu), dropout 0.25, relu, mean-pool, linear 9, leaky-relu, \
+    residual(linear 5), batch-norm";
+
 #[test]
 fn every_model_of_images_says_the_same_as_its_file() {
     let values = |n: usize| {
@@ -169,6 +175,9 @@ fn every_model_of_images_says_the_same_as_its_file() {
             continue;
         }
         let mut spec = spec("local", row.name, &[]);
+        if row.name == "declared" {
+            spec.model.layers = ALL_LAYERS.parse().unwrap();
+        }
         let shape = if row.name == "vgg16" {
             [3, 32, 32]
         } else {

@@ -38,7 +38,7 @@ mod wire;
 
 pub use error::GraphError;
 pub use graph::{Graph, Value};
-pub use operators::Reduction;
+pub use operators::{Reduction, Window};
 pub use shape::Element;
 
 /// The version of the format; 8 came with operator set 15.

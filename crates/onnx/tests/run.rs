@@ -1,7 +1,7 @@
 //! Files that are written here, run by a library that reads the format: every operator with numbers worked out by hand.
 #![allow(clippy::unwrap_used)]
 
-use fednode_onnx::{Element, Graph, Reduction, Value};
+use fednode_onnx::{Element, Graph, Reduction, Value, Window};
 use rten::{Model, ValueView};
 
 /// Builds a graph on `[N, 3]` and runs it on two samples: 1, 2, -3 and 0.5, 0, 4.
@@ -248,7 +248,15 @@ fn maps_are_convolved_pooled_and_normalised() {
         ]
         .map(|(name, value)| graph.floats(name, vec![value], &[1]));
         let normed = graph.batch_norm(map, norms, 0.0);
-        let flat = [pooled.as_slice(), &[normed]].concat();
+        let overlapping = graph.max_pool_by(
+            map,
+            Window {
+                side: 3,
+                stride: 1,
+                padding: 1,
+            },
+        );
+        let flat = [pooled.as_slice(), &[normed, overlapping]].concat();
         let flat: Vec<Value> = flat.into_iter().map(|value| graph.flat(value)).collect();
         graph.concat(&flat, 1)
     });
@@ -258,6 +266,8 @@ fn maps_are_convolved_pooled_and_normalised() {
     );
     // (x - 3) / 2 · 2 + 1 = x - 2
     assert_close(&got[9..12], &[-2.0, -1.0, 0.0]);
+    // The largest of each place and its neighbours.
+    assert_close(&got[25..30], &[5.0, 6.0, 7.0, 7.0, 9.0]);
 }
 
 #[test]

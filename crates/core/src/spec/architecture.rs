@@ -2,11 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Layers;
+
 /// The model of one node: what all layers are derived from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Architecture {
     /// Its name in the table of models.
     pub name: String,
+    /// The layers of the model that the spec declares; it has the name `declared`.
+    pub layers: Layers,
     /// Channels, height and width of one sample.
     pub input: [usize; 3],
     /// Number of classes.

@@ -68,6 +68,11 @@ fn general(spec: &FederationSpec) -> Vec<Rule> {
         ),
         ((1..=100_000).contains(&spec.nodes), "nodes", "1 to 100000"),
         (
+            model.layers.is_empty() || model.name.iter().any(|name| name == "declared"),
+            "model.layers",
+            "empty unless `model.name` is `declared`",
+        ),
+        (
             (1..=MAX_EXPERTS).contains(&model.experts),
             "model.experts",
             "1 to 64",

@@ -32,6 +32,7 @@ pub(super) const SMALL_MODEL: Hyper = Hyper {
         "cnn-5",
         "fasttext",
         "fasttext-pfllib",
+        "declared",
     ]),
     default: "same",
     doc: "the model that is shared, beside the node's own; `same` as `model.name`, all nodes being of one model then",

@@ -7,6 +7,7 @@
 mod cnn;
 mod cnn_family;
 mod cpu;
+mod declared;
 mod embedding;
 mod fasttext;
 pub mod layer;
@@ -67,6 +68,7 @@ pub static TABLE: &[Row] = &[
     cnn_family::ROWS[4],
     fasttext::ROWS[0],
     fasttext::ROWS[1],
+    declared::ROW,
 ];
 
 /// Builds the model that a spec describes.

@@ -81,6 +81,7 @@ fn layers(spec: &Architecture) -> Result<Vec<Block>, ConfigError> {
         kernel: 3,
         stride: 1,
         padding: 1,
+        bias: false,
     };
     let mut maps = stem.output();
     let mut blocks = vec![Block::Chain(normalised(stem, "bn1", Activation::Relu))];
@@ -109,6 +110,7 @@ fn residual(names: [&'static str; 6], maps: [usize; 3], filters: usize, stride: 
         kernel,
         stride,
         padding: kernel / 2,
+        bias: false,
     };
     let first = convolution(conv1, maps, 3, stride);
     let second = convolution(conv2, first.output(), 3, 1);

@@ -3,6 +3,29 @@
 use crate::graph::{Attribute, Graph, Value};
 use crate::shape::{Element, Shape, all_known, of_samples};
 
+/// Which places of a map are pooled together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Window {
+    /// Its side.
+    pub side: usize,
+    /// Places between two windows.
+    pub stride: usize,
+    /// How far it reaches over the edge.
+    pub padding: usize,
+}
+
+impl Window {
+    /// Returns how many windows there are along a side of so many places.
+    pub const fn places(self, side: usize) -> usize {
+        (side + 2 * self.padding - self.side) / self.stride + 1
+    }
+
+    /// Tells whether there is a window along a side of so many places, and none outside of it.
+    pub const fn fits(self, side: usize) -> bool {
+        self.stride > 0 && 2 * self.padding <= self.side && self.side <= side + 2 * self.padding
+    }
+}
+
 impl Graph {
     /// Multiplies rows, `[N, n]`, by a matrix, `[n, m]`, and adds a row, `[m]`.
     pub fn affine(&mut self, rows: Value, matrix: Value, bias: Option<Value>) -> Value {
@@ -75,24 +98,46 @@ impl Graph {
         self.pool("AveragePool", maps, side)
     }
 
+    /// Takes the largest of every window of places; windows may overlap, and reach over the edge.
+    pub fn max_pool_by(&mut self, maps: Value, window: Window) -> Value {
+        self.pool_by("MaxPool", maps, window)
+    }
+
     fn pool(&mut self, operator: &'static str, maps: Value, side: usize) -> Value {
-        if side == 1 {
+        let window = Window {
+            side,
+            stride: side,
+            padding: 0,
+        };
+        self.pool_by(operator, maps, window)
+    }
+
+    fn pool_by(&mut self, operator: &'static str, maps: Value, window: Window) -> Value {
+        let Window {
+            side,
+            stride,
+            padding,
+        } = window;
+        if (side, stride) == (1, 1) {
             return maps;
         }
         self.check_floats(operator, &[maps]);
         let shape = match self.sizes(maps).as_deref() {
-            Some([maps, height, width]) if side <= *height.min(width) => {
-                of_samples(&[*maps, height / side, width / side])
+            Some([maps, height, width]) if window.fits(*height.min(width)) => {
+                of_samples(&[*maps, window.places(*height), window.places(*width)])
             }
             _ => {
                 self.refuse(operator, &[maps]);
                 Shape::new()
             }
         };
-        let attributes = vec![
+        let mut attributes = vec![
             ("kernel_shape", ints(&[side; 2])),
-            ("strides", ints(&[side; 2])),
+            ("strides", ints(&[stride; 2])),
         ];
+        if padding > 0 {
+            attributes.push(("pads", ints(&[padding; 4])));
+        }
         self.node(operator, vec![maps], attributes, (Element::Float, shape))
     }
 

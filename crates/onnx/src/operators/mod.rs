@@ -14,6 +14,7 @@ mod reductions;
 use crate::graph::{Attribute, Graph, Value};
 use crate::shape::{Element, Shape, broadcast};
 
+pub use layers::Window;
 pub use reductions::Reduction;
 
 /// Kind and shape of what cannot be made; the graph is spoiled anyway.

@@ -1,4 +1,4 @@
-//! A convolution by itself, without bias: what stands before a normalisation.
+//! A convolution by itself. Before a normalisation it has no bias, which that would take away again.
 
 use burn::tensor::Tensor;
 use burn::tensor::module::conv2d;
@@ -8,7 +8,7 @@ use fednode_onnx::{Graph, Value};
 use super::{Initial, Layer, Parameter, Run};
 use crate::model::multiply_adds;
 
-/// A convolution without bias and without anything after it.
+/// A convolution without anything after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Convolution {
     /// Its name in parameter files.
@@ -23,6 +23,8 @@ pub struct Convolution {
     pub stride: usize,
     /// Zeros added on every side.
     pub padding: usize,
+    /// Whether it has a bias.
+    pub bias: bool,
 }
 
 impl Convolution {
@@ -38,11 +40,13 @@ impl Layer for Convolution {
     fn parameters(&self) -> Vec<Parameter> {
         let initial = Initial::FanIn(self.input[0] * self.kernel * self.kernel);
         let shape = [self.filters, self.input[0], self.kernel, self.kernel];
-        vec![Parameter::new(
-            format!("{}.weight", self.name),
-            &shape,
-            initial,
-        )]
+        let weight = Parameter::new(format!("{}.weight", self.name), &shape, initial);
+        let bias = Parameter::new(format!("{}.bias", self.name), &shape[..1], initial);
+        if self.bias {
+            vec![weight, bias]
+        } else {
+            vec![weight]
+        }
     }
 
     fn n_inputs(&self) -> usize {
@@ -69,14 +73,17 @@ impl Layer for Convolution {
         let kernels = weight.reshape([self.filters, channels, self.kernel, self.kernel]);
         let (stride, padding) = ([self.stride; 2], [self.padding; 2]);
         let options = ConvOptions::new(stride, padding, [1, 1], 1);
-        conv2d(maps, kernels, None, options).reshape([n_samples, self.n_outputs()])
+        let bias = self.bias.then(|| run.next());
+        conv2d(maps, kernels, bias, options).reshape([n_samples, self.n_outputs()])
     }
 
     fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {
         let shape = [self.filters, self.input[0], self.kernel, self.kernel];
         let kernels = run.constant(graph, &format!("{}.weight", self.name), &shape);
+        let name = format!("{}.bias", self.name);
+        let bias = self.bias.then(|| run.constant(graph, &name, &shape[..1]));
         let maps = graph.reshape(input, &self.input);
-        let maps = graph.conv(maps, (kernels, None), self.stride, [self.padding; 2]);
+        let maps = graph.conv(maps, (kernels, bias), self.stride, [self.padding; 2]);
         graph.flat(maps)
     }
 }

@@ -11,6 +11,8 @@ mod dropout;
 mod group_norm;
 mod layer_norm;
 mod linear;
+mod max_pool;
+mod pointwise;
 
 use std::fmt::Debug;
 
@@ -28,6 +30,8 @@ pub use group_norm::GroupNorm;
 pub use layer_norm::LayerNorm;
 pub use linear::Linear;
 pub(crate) use linear::affine;
+pub use max_pool::MaxPool;
+pub use pointwise::Pointwise;
 
 use crate::weights::{self, Mode, Weights};
 
