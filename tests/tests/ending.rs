@@ -34,7 +34,7 @@ fn assert_nobody(output: &Output, words: &[&str]) {
 fn a_stopped_node_has_ended_and_goes_on_when_it_is_started_again() {
     let federation = Federation::new(2, 500, &[]);
     let mut node = federation.start_node(1, &[], &[]);
-    node.wait_for("it to run", |status| status["phase"].is_string());
+    let before = node.wait_for("it to run", |status| status["phase"].is_string());
     let stopped = ask(fednode(), "stop", &node.state);
     assert!(stopped.status.success(), "{}", text(&stopped.stderr));
     let said = text(&stopped.stdout);
@@ -42,12 +42,18 @@ fn a_stopped_node_has_ended_and_goes_on_when_it_is_started_again() {
         said.contains(&format!("has stopped (process {})", node.id())),
         "{said}"
     );
-    // Rounds were left: that is what Ctrl-C ends with, too.
+    // Rounds were left: that is what Ctrl-C ends with, too. It is no error.
     assert_eq!(node.wait().code(), Some(130));
+    let last = node.log().lines().last().unwrap().to_owned();
+    assert!(last.starts_with("stopped before it was done"), "{last}");
     assert_nobody(&ask(fednode(), "stop", &node.state), &["nothing to stop"]);
 
     let mut again = federation.start_node(1, &[], &[]);
-    again.wait_for("it to run again", |status| status["phase"].is_string());
+    let after = again.wait_for("it to run again", |status| status["phase"].is_string());
+    assert_eq!(
+        after["listeners"], before["listeners"],
+        "no port was named, so it stays"
+    );
     let mut json = fednode();
     json.args(["stop", "--json", "--state"]).arg(&again.state);
     let said = json_of(&run(json));

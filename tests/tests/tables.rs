@@ -140,6 +140,54 @@ fn files_of_three_owners_become_models_that_answer() {
         .collect();
     assert_eq!(names[..2], ["sick", "healthy"]);
     assert_eq!(names.len(), 3);
+    what_all_tables_hold_is_described(folder.path(), &live);
+}
+
+/// Every node knows the same of everybody's columns, and it is what the three tables hold together.
+fn what_all_tables_hold_is_described(folder: &Path, live: &Value) {
+    let describe = |node: usize, more: &[&str]| {
+        let mut command = fednode();
+        let state = folder.join(format!("swarm/nodes/{node}/state"));
+        command.args(["describe", "--json", "--state"]).arg(state);
+        command.args(more);
+        json_of(&run(command))
+    };
+    let known = describe(1, &[]);
+    let nodes = live["per_node"].as_array().unwrap();
+    let rows: u64 = nodes
+        .iter()
+        .map(|node| node["train_samples"].as_u64().unwrap())
+        .sum();
+    assert_eq!((&known["rows"], &known["nodes"]), (&rows.into(), &3.into()));
+    assert_eq!(describe(3, &[])["columns"], known["columns"]);
+    let column = |name: &str| {
+        let columns = known["columns"].as_array().unwrap();
+        columns
+            .iter()
+            .find(|column| column["name"] == name)
+            .unwrap_or_else(|| panic!("{name}: {known}"))
+    };
+    // 120 rows around 40 and 9.5 above it, 60 around 55, 200 around 30; some are held out.
+    let age = column("age");
+    let mean = (120.0 * 40.0 + 60.0 * 55.0 + 200.0 * 30.0) / 380.0 + 10.0;
+    let found = age["mean"].as_f64().unwrap();
+    assert!((found - mean).abs() < 1.5, "{found}, not {mean}");
+    // Of nine rows one has a gap, and of the others half smoke; a third has each kind of pain.
+    let close = |value: &Value, share: f64| (value.as_f64().unwrap() - share).abs() < 0.06;
+    assert!(close(&age["present"], 8.0 / 9.0), "{age}");
+    let levels = column("pain")["levels"].as_array().unwrap();
+    let named: Vec<&Value> = levels
+        .iter()
+        .filter(|level| !level["name"].is_null())
+        .collect();
+    assert_eq!(named.len(), 3);
+    assert!(
+        named.iter().all(|level| close(&level["share"], 1.0 / 3.0)),
+        "{levels:?}"
+    );
+    let hidden = describe(1, &["--least", "500"]);
+    let share = &hidden["columns"].as_array().unwrap()[0]["present"];
+    assert!(share.is_null(), "{hidden}");
 }
 
 #[test]

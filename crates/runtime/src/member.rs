@@ -1,6 +1,6 @@
 //! A member from its configuration to its end: opens what it needs, puts the driver together, runs it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::path::Path;
 use std::str::FromStr;
@@ -9,11 +9,12 @@ use std::sync::Arc;
 use fednode_core::draw::DrawSeed;
 use fednode_core::work::WorkError;
 use fednode_core::{
-    Accepted, FederationSpec, NodeId, ParamSet, Role, Round, Sequence, SignedAdvert, Timestamp,
+    Accepted, Body, FederationSpec, NodeId, ParamSet, Role, Round, Sequence, SignedAdvert,
+    Timestamp,
 };
 use fednode_engine::book::{Pages, RoundBook};
 use fednode_engine::{Aggregator, Head, Node, State};
-use fednode_net::{Identity, Network};
+use fednode_net::{Handle, Identity, Network};
 use fednode_store::{Ledger, LedgerError, OpenError, Options, Store};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -31,6 +32,7 @@ use crate::driver::{Driver, Inlets, Parts, Past};
 use crate::ending::Finished;
 use crate::error::RunError;
 use crate::journal::Journal;
+use crate::kept_port;
 use crate::machine::Machine;
 use crate::membership::{self, Membership};
 use crate::notes::Notebook;
@@ -142,6 +144,25 @@ pub fn stored_model(state: &Path, spec: &FederationSpec) -> Result<Option<Stored
         .ok()
         .and_then(|bytes| ParamSet::decode(&bytes).ok());
     Ok(Some(StoredModel { params, common }))
+}
+
+/// Returns on how many samples each node trains, as their newest updates say that a state folder holds. Blocks.
+///
+/// # Errors
+/// As [`stored_model`].
+pub fn training_samples(state: &Path) -> Result<BTreeMap<NodeId, u32>, RunError> {
+    let store = Store::open_read_only(state)?;
+    let mut newest: BTreeMap<NodeId, (Sequence, u32)> = BTreeMap::new();
+    for Accepted { advert, .. } in Memories::read(&store.ledger)?.adverts() {
+        if let Body::Local(local) = advert.body {
+            let of_author = newest.entry(advert.author).or_default();
+            *of_author = (*of_author).max((advert.sequence, local.n_samples));
+        }
+    }
+    let samples = newest
+        .into_iter()
+        .map(|(node, (_, samples))| (node, samples));
+    Ok(samples.collect())
 }
 
 fn decode_model(bytes: &[u8]) -> Result<ParamSet, RunError> {
@@ -266,6 +287,7 @@ impl Opened {
         };
         // Only now nothing refuses this start any more.
         settle(&config, &mut notebook, clock.now()).await?;
+        keep_port(&config, &network.handle)?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
         let recorder = start_recorder(&config, me, role)?;
         let (own, book) = books(me, &config, restored);
@@ -374,7 +396,9 @@ async fn start_network(
 ) -> Result<Network, RunError> {
     let mut network = fednode_net::Config::new(Arc::clone(&config.spec), role);
     network.software.clone_from(&config.software);
-    network.listen = addresses("listen", &config.listen)?;
+    let mut listen = config.listen.clone();
+    kept_port::take_up(&mut listen, &config.state);
+    network.listen = addresses("listen", &listen)?;
     network.external = addresses("external", &config.external)?;
     network.peers = addresses("peers", &config.peers)?;
     network.allow.clone_from(&config.allow);
@@ -392,6 +416,16 @@ async fn start_network(
     fednode_net::start(network, identity, blobs)
         .await
         .map_err(|error| RunError::Network(error.to_string()))
+}
+
+fn keep_port(config: &MemberConfig, network: &Handle) -> Result<(), RunError> {
+    let got = network.listeners();
+    let got: Vec<String> = got.iter().map(ToString::to_string).collect();
+    kept_port::keep(&config.listen, &got, &config.state).map_err(|error| {
+        RunError::StateContent(format!(
+            "the port cannot be kept in the state folder: {error}"
+        ))
+    })
 }
 
 fn addresses<A: FromStr<Err: Display>>(key: &str, texts: &[String]) -> Result<Vec<A>, RunError> {

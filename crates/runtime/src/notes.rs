@@ -105,7 +105,7 @@ fn describe(note: &Note) -> String {
         }
         Note::RoundClosed {
             round, by: None, ..
-        } => format!("round {round} ended without a common mean"),
+        } => format!("round {round} ended; no mean is common to all"),
         Note::MissingExperts { round, experts } => describe_missing(*round, experts),
         Note::Acting(round) => format!("no aggregator closes round {round}: this node does it"),
         Note::Isolated(round) => {

@@ -4,6 +4,7 @@ pub(crate) mod algorithms;
 pub(crate) mod completions;
 pub(crate) mod dashboard;
 pub(crate) mod data;
+pub(crate) mod describe;
 pub(crate) mod doctor;
 pub(crate) mod evaluate;
 pub(crate) mod experts;

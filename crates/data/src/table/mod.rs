@@ -23,4 +23,4 @@ pub use cell::{CellError, Decimal, encode};
 pub(crate) use cell::{is_gap, number};
 pub use moments::{BINS, moments, n_moments};
 pub use survey::{Proposal, Survey};
-pub use treatment::{Described, Made, Summary, Treatment};
+pub use treatment::{Described, Made, Of, Summary, Treatment};
