@@ -49,7 +49,13 @@ fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("error: {}", failure.text);
+            // Who pressed Ctrl-C made no mistake.
+            let kind = if failure.cause == Cause::Interrupted {
+                ""
+            } else {
+                "error: "
+            };
+            eprintln!("{kind}{}", failure.text);
             failure.cause.into()
         }
     }

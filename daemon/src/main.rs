@@ -25,8 +25,15 @@ fn main() -> process::ExitCode {
     match cli::Cli::parse().run() {
         Ok(()) => ExitCode::Success.into(),
         Err(error) => {
-            eprintln!("error: {}", fednode_cli::failure::one_line(&error));
-            fednode_cli::failure::code(&error).into()
+            let code = fednode_cli::failure::code(&error);
+            // Who pressed Ctrl-C made no mistake.
+            let kind = if code == ExitCode::Interrupted {
+                ""
+            } else {
+                "error: "
+            };
+            eprintln!("{kind}{}", fednode_cli::failure::one_line(&error));
+            code.into()
         }
     }
 }

@@ -69,6 +69,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     if args.again {
         run_id::refuse_if_used(&state)?;
     }
+    let organised = Entry::of(&args.dir.join(organiser::FOLDER));
     let prepared = Federation::prepare(args)?;
     let (spec, organiser) = (&prepared.spec, prepared.organiser.as_ref());
     // Before the new spec is written: a plain start must find both of one run.
@@ -82,6 +83,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let node_file = write_if_absent(&args.dir.join(NODE_FILE), || Ok(config.to_toml()))?;
     let mut files = vec![prepared.file.clone(), node_file];
     let identity = keys(args, organiser, &state, &mut files)?;
+    files.extend(organiser.map(|_| organised));
     let has_certificate = state.join(organiser::MEMBERS_FILE).exists();
     output::print(
         &Prepared {
@@ -89,6 +91,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
             federation: spec.id().to_string(),
             files,
             folder: args.dir.clone(),
+            to_edit: to_edit(args, &config, organiser.is_some()),
             organises: organiser.is_some(),
             needs_ticket: spec.organiser.is_some() && organiser.is_none() && !has_certificate,
             // A member that was not given the new spec first has the run that there was.
@@ -118,6 +121,21 @@ fn config(args: &Args, spec: &FederationSpec, organises: bool) -> anyhow::Result
     })
 }
 
+/// Returns the keys of node.toml that were not given, and that a node like this one needs.
+fn to_edit(args: &Args, config: &Config, organises: bool) -> Vec<&'static str> {
+    let is_set = [
+        ("data", args.data.is_some()),
+        // The first shard is the organiser's; others must say which is theirs.
+        (
+            "shard",
+            organises || args.shard.is_some() || config.shard.is_none(),
+        ),
+        ("peers", organises || !args.peers.is_empty()),
+    ];
+    let lacking = is_set.into_iter().filter(|(_, is_set)| !is_set);
+    lacking.map(|(key, _)| key).collect()
+}
+
 /// Makes the keys that are missing, and adds them to the files. Returns this node's.
 fn keys(
     args: &Args,
@@ -131,7 +149,6 @@ fn keys(
     let identity = Identity::load_or_create(&key).or_fail(ExitCode::State)?;
     if let Some(organiser) = organiser {
         admit(organiser, args, identity.node_id())?;
-        files.push(Entry::of(&args.dir.join(organiser::FOLDER)));
     }
     if args.network_key {
         let path = args.dir.join(NETWORK_KEY);
@@ -252,6 +269,8 @@ struct Prepared {
     folder: PathBuf,
     files: Vec<Entry>,
     organises: bool,
+    /// Keys of node.toml that nobody set and that this node needs.
+    to_edit: Vec<&'static str>,
     needs_ticket: bool,
     /// Another run was wanted, and the spec is that of the state that there is.
     is_old: bool,
@@ -306,8 +325,13 @@ impl Report for Prepared {
         } else {
             String::new()
         };
+        let edit = if self.to_edit.is_empty() {
+            String::new()
+        } else {
+            format!(" edit {config} ({}), then", self.to_edit.join(", "))
+        };
         format!(
-            "{files}{aside}{old}\nnode        {}\nfederation  {}\n\nNext: edit {config} (data, shard, peers), then\n  fednode start --config {config}\n{others}",
+            "{files}{aside}{old}\nnode        {}\nfederation  {}\n\nNext:{edit}\n  fednode start --config {config}\n{others}",
             self.node_id, self.federation,
         )
     }

@@ -27,6 +27,10 @@ impl Aggregator {
     fn waiting(&self, now: Timestamp) -> Vec<Waiting> {
         let round = self.open_round();
         let since = now.since(self.open.opened.unwrap_or(self.open.since));
+        if self.spec.exchange.averaging.is_none() {
+            let what = "members to introduce to each other: this federation takes no mean";
+            return vec![Waiting::new(Cause::Members, what.to_owned(), since)];
+        }
         if self.open.closer.is_averaging() {
             let what = format!("the mean of round {round}, which it computes");
             return vec![Waiting::new(Cause::OwnWork, what, since)];
