@@ -5,7 +5,7 @@
 //! is of the parameters as they are named here, so members may bring them in different files.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fednode_core::{BlobId, ConfigError, FederationSpec, ParamSet};
@@ -16,6 +16,22 @@ use crate::failure::{OrFail, fail};
 
 /// What stands between a file and the names of its parameters.
 const NAMES: &str = ",names=";
+
+/// Makes the path of the file absolute, if there is such a file. Names stay beside it.
+pub fn absolute(path: &Path) -> PathBuf {
+    let text = path.to_string_lossy();
+    let (file, names) = match text.find(NAMES) {
+        Some(at) => (Path::new(&text[..at]), &text[at..]),
+        None => (path, ""),
+    };
+    let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    if names.is_empty() {
+        return file;
+    }
+    let mut whole = file.into_os_string();
+    whole.push(names);
+    whole.into()
+}
 
 /// Reads a safetensors file, renames its parameters if the path says how, and names them by the hash of their canonical form.
 ///
@@ -63,6 +79,9 @@ pub fn read(path: &Path) -> Result<(ParamSet, BlobId), ConfigError> {
 /// Says which name is of no parameter, or of two.
 fn renamed(params: ParamSet, map: &BTreeMap<String, String>) -> Result<ParamSet, String> {
     let mut unused: BTreeSet<&str> = map.values().map(String::as_str).collect();
+    if unused.len() < map.len() {
+        return Err("two names on the left have the same on the right".to_owned());
+    }
     let mut renamed = ParamSet::new();
     for (theirs, tensor) in params.into_tensors() {
         // The longest name decides: `conv1` may go elsewhere than `conv1.bias`.
@@ -206,6 +225,13 @@ mod tests {
                     .collect::<Vec<_>>()
             })
         };
+        let there = folder.path().canonicalize().unwrap();
+        let given = format!(
+            "{}/./theirs.safetensors,names=names.toml",
+            folder.path().display()
+        );
+        let absolute = absolute(Path::new(&given));
+        assert_eq!(absolute, there.join("theirs.safetensors,names=names.toml"));
         let names = by_map("\"layers.0\" = \"conv1\"\nshift = \"conv1.bias\"").unwrap();
         assert_eq!(
             names,
@@ -223,6 +249,7 @@ mod tests {
             ),
             ("\"fc\" = \"conv1\"", "fc.weight"),
             ("layers = 3", "expected a string"),
+            ("a = \"conv1\"\nb = \"conv1\"", "two names on the left"),
         ] {
             let error = by_map(text).unwrap_err().0;
             assert!(

@@ -400,7 +400,7 @@ impl Closer {
 /// Returns what members with so many samples weigh in a mean.
 ///
 /// Samples are a member's own word. So none weighs more than `most` times the median; 0 sets no bound.
-pub(crate) fn weights(samples: &[u32], weighting: Weighting, most: f64) -> Vec<f64> {
+pub fn weights(samples: &[u32], weighting: Weighting, most: f64) -> Vec<f64> {
     if weighting == Weighting::Uniform {
         return vec![1.0; samples.len()];
     }

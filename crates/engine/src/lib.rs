@@ -74,6 +74,7 @@ mod trials;
 mod view;
 
 pub use aggregator::Aggregator;
+pub use closing::weights;
 pub use event::{
     AverageOrder, AverageReport, Fetch, FetchKind, Input, Lacking, MergeOrder, MergeReport,
     ModuleReport, Note, Output, PoolOrder, PoolReport, Purpose, Timer,

@@ -1,13 +1,17 @@
 //! `fednode describe`: what everybody's table holds, column by column, as nodes agreed in the first round.
 //!
-//! A node publishes of its table what the features are made of, and nothing else: means, bins, shares. Their mean over all
-//! nodes is in the model. So this asks nobody, and shows nothing that a member does not have already.
+//! A node publishes of its table what the features are made of, and nothing else: means, bins, shares. What nodes agreed on
+//! is their mean by the rule of the federation, weighted by samples, and it is in the model. So this asks nobody, and shows
+//! nothing that a member does not have already.
 
 use std::cmp::Ordering;
 
 use fednode_core::spec::{Scaling, TableColumn};
+use fednode_core::{Round, Weighting};
 use fednode_data::table::{Of, Summary, n_moments};
+use fednode_engine::weights;
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::records;
 use serde::Serialize;
 
 use fednode_cli::failure::{OrFail, fail};
@@ -33,37 +37,58 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let folder = args.state.folder()?;
     let model = Model::of_state(&folder)?;
-    let spec = model.card.spec;
+    let spec = &model.card.spec;
     let columns = &spec.data.columns;
     if columns.is_empty() || !spec.exchange.prepares {
         let text = "nothing is agreed on here: this is for federations of raw tables (`--data csv:FILE,label=COLUMN`)";
         return Err(fail(ExitCode::Configuration, text));
     }
-    let moments = model.params.get(MOMENTS).map(|tensor| tensor.values());
-    let Some(moments) = moments.filter(|moments| moments.len() == n_moments(columns)) else {
-        let text = format!("the model in `{}` has no `{MOMENTS}`", model.path.display());
+    let Some(moments) = agreed(&model, n_moments(columns)) else {
+        let text = "nodes agree on their columns in the first round: ask again when it has passed";
         return Err(fail(ExitCode::State, text));
     };
     let samples = fednode_runtime::training_samples(&folder).or_fail(ExitCode::State)?;
-    let rows = samples.values().map(|n| u64::from(*n)).sum();
-    let moments: Vec<f64> = moments.iter().map(|value| f64::from(*value)).collect();
-    let summaries = Summary::all(columns, &moments);
-    let described = columns.iter().zip(&summaries);
+    let samples: Vec<u32> = samples.into_values().collect();
+    let records = records::read(&records::path_in(&folder)).or_fail(ExitCode::State)?;
+    let first = records.iter().find(|record| record.round == Round(1));
+    let members = first.map_or(spec.fewest_members(), |record| record.members);
+    let surely = surely_of(&samples, members as usize, spec.round.max_weight);
+    let described = columns.iter().zip(Summary::all(columns, &moments));
     let answer = Answer {
-        rows,
         nodes: samples.len(),
+        rows: samples.iter().map(|n| u64::from(*n)).sum(),
         least: args.least,
         columns: described
-            .map(|(column, summary)| Column::of(column, summary, rows, args.least))
+            .map(|(column, summary)| Column::of(column, &summary, surely, args.least))
             .collect(),
     };
     output::print(&answer, form)
 }
 
+/// Returns what nodes agreed on; nothing before they have. Until then the part that all have in common is zero.
+fn agreed(model: &Model, count: usize) -> Option<Vec<f64>> {
+    let common = if model.is_under_way {
+        model.common.as_ref()?
+    } else {
+        &model.params
+    };
+    let moments = common.get(MOMENTS)?.values();
+    let is_agreed = moments.len() == count && moments.iter().any(|value| *value != 0.0);
+    is_agreed.then(|| moments.iter().map(|value| f64::from(*value)).collect())
+}
+
+/// Returns how many rows there were at least, if so many nodes took part in the first round, and none weighed more than so
+/// many medians. A share of a mean is of this share of them at least: rows of a node that weighs less than it has count less.
+fn surely_of(samples: &[u32], members: usize, max_weight: f64) -> f64 {
+    let mut weights = weights(samples, Weighting::Samples, max_weight);
+    weights.sort_unstable_by(f64::total_cmp);
+    weights.into_iter().take(members).sum()
+}
+
 /// What is known of everybody's rows.
 #[derive(Debug, Serialize)]
 struct Answer {
-    /// Training rows, and of how many nodes, as far as their updates were heard.
+    /// Training rows, and of how many nodes, as their newest updates say.
     rows: u64,
     nodes: usize,
     least: u32,
@@ -84,6 +109,8 @@ struct Column {
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 enum Known {
+    /// Too few rows have a value.
+    Hidden,
     /// Quartiles are as exact as a 32nd of the range.
     Number {
         /// Whether the numbers are logarithms.
@@ -113,11 +140,12 @@ struct Level {
 struct Share(Option<f64>);
 
 impl Share {
-    /// Hides a share of a few rows. What it is of nobody is no secret, nor what it is of all.
+    /// Hides a share of a few rows, and one of all but a few. 0 % and 100 % are shown.
     fn of(share: f64, with_value: f64, least: u32) -> Self {
         let few = |share: f64| {
-            let rows = (share * with_value).round();
-            rows > 0.0 && rows < f64::from(least)
+            // Less than half a row is what rounding leaves of none.
+            let rows = share * with_value;
+            rows >= 0.5 && rows < f64::from(least) - 1e-6
         };
         Self((!few(share) && !few(1.0 - share)).then_some(share))
     }
@@ -128,7 +156,7 @@ impl Share {
     }
 }
 
-/// Hides shares of a few rows, and others until what lacks to the whole is of enough rows and of two levels at least.
+/// Hides shares of a few rows. Hides more until two levels at least are hidden, with enough rows together.
 fn shares_of(shares: &[f64], with_value: f64, least: u32) -> Vec<Share> {
     let mut shown: Vec<Share> = shares
         .iter()
@@ -140,7 +168,7 @@ fn shares_of(shares: &[f64], with_value: f64, least: u32) -> Vec<Share> {
         let (count, sum) = hidden.fold((0, 0.0), |(count, sum), (_, share)| {
             (count + 1, sum + share)
         });
-        if count == 0 || count >= 2 && (sum * with_value).round() >= f64::from(least) {
+        if count == 0 || count >= 2 && sum * with_value >= f64::from(least) - 1e-6 {
             return shown;
         }
         let seen = shown
@@ -156,10 +184,11 @@ fn shares_of(shares: &[f64], with_value: f64, least: u32) -> Vec<Share> {
 }
 
 impl Column {
-    fn of(column: &TableColumn, summary: &Summary, rows: u64, least: u32) -> Self {
-        let with_value = summary.present * rows as f64;
+    fn of(column: &TableColumn, summary: &Summary, rows: f64, least: u32) -> Self {
+        let with_value = summary.present * rows;
         let share = |share: f64| Share::of(share, with_value, least);
         let of = match &summary.of {
+            _ if with_value < f64::from(least) => Known::Hidden,
             Of::Numbers {
                 mean,
                 deviation,
@@ -181,7 +210,7 @@ impl Column {
         };
         Self {
             name: column.name.clone(),
-            present: Share::of(summary.present, rows as f64, least),
+            present: Share::of(summary.present, rows, least),
             of,
         }
     }
@@ -190,6 +219,7 @@ impl Column {
     fn words(&self, least: u32) -> String {
         let words = |share: Share| share.words(least);
         match &self.of {
+            Known::Hidden => format!("hidden (fewer than {least} rows have a value)"),
             Known::Number {
                 is_logarithm,
                 mean,
@@ -238,9 +268,9 @@ impl Report for Answer {
         };
         let rows: Vec<Vec<String>> = self.columns.iter().map(row).collect();
         format!(
-            "{} training rows of {} nodes; quartiles are as exact as a 32nd of the range\n\n{}",
-            self.rows,
+            "{} nodes say that they train on {} rows; what they agreed on in the first round:\n\n{}",
             self.nodes,
+            self.rows,
             render(&columns, &rows)
         )
     }
@@ -248,6 +278,8 @@ impl Report for Answer {
 
 #[cfg(test)]
 mod tests {
+    use fednode_core::spec::ColumnKind;
+
     use super::*;
 
     #[test]
@@ -259,6 +291,37 @@ mod tests {
         assert_eq!(share(90.0), Some(0.9));
         assert_eq!(share(91.0), None, "the rest would be few");
         assert_eq!(share(100.0), Some(1.0));
+    }
+
+    #[test]
+    fn rows_are_counted_for_as_little_as_they_weigh() {
+        // The largest weighs three medians; two of four were there, perhaps the smallest.
+        assert_eq!(surely_of(&[50, 60, 50, 10_000], 4, 3.0), 310.0);
+        assert_eq!(surely_of(&[50, 60, 50, 10_000], 2, 3.0), 100.0);
+        assert_eq!(surely_of(&[], 2, 3.0), 0.0);
+    }
+
+    #[test]
+    fn nothing_is_said_of_a_column_with_few_values() {
+        let column = TableColumn {
+            kind: ColumnKind::Number,
+            ..TableColumn::default()
+        };
+        let summary = Summary {
+            present: 0.09,
+            of: Of::Numbers {
+                mean: 61.0,
+                deviation: 0.0,
+                quartiles: [61.0; 3],
+            },
+        };
+        let known = |rows| Column::of(&column, &summary, rows, 10).of;
+        assert!(matches!(known(100.0), Known::Hidden));
+        assert!(matches!(known(200.0), Known::Number { .. }));
+        assert!(matches!(
+            Column::of(&column, &summary, 0.0, 10).of,
+            Known::Hidden
+        ));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use fednode_cli::data;
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::federation;
 use fednode_cli::files::{NETWORK_KEY, NODE as NODE_FILE, SPEC as SPEC_FILE};
+use fednode_cli::initial;
 use fednode_cli::layers;
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Report};
@@ -81,6 +82,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     prepared.write_renewed(args)?;
     let config = config(args, spec, organiser.is_some())?;
     let node_file = write_if_absent(&args.dir.join(NODE_FILE), || Ok(config.to_toml()))?;
+    let is_new = !node_file.existed;
     let mut files = vec![prepared.file.clone(), node_file];
     let identity = keys(args, organiser, &state, &mut files)?;
     files.extend(organiser.map(|_| organised));
@@ -91,7 +93,11 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
             federation: spec.id().to_string(),
             files,
             folder: args.dir.clone(),
-            to_edit: to_edit(args, &config, organiser.is_some()),
+            to_edit: if is_new {
+                to_edit(args, &config, organiser.is_some())
+            } else {
+                Vec::new()
+            },
             organises: organiser.is_some(),
             needs_ticket: spec.organiser.is_some() && organiser.is_none() && !has_certificate,
             // A member that was not given the new spec first has the run that there was.
@@ -108,7 +114,7 @@ fn config(args: &Args, spec: &FederationSpec, organises: bool) -> anyhow::Result
         data: origin::rooted_source(&source(args)?),
         shard: shard(args, spec),
         partition_file: args.federation.partition_file.as_deref().map(absolute),
-        initial: args.federation.initial.as_deref().map(absolute),
+        initial: args.federation.initial.as_deref().map(initial::absolute),
         backbone: args.federation.backbone_file().map(absolute),
         network: Network {
             peers: args.peers.clone(),

@@ -71,7 +71,8 @@ pub enum LayerSpec {
     MaxPool {
         /// Side of the window.
         side: usize,
-        /// Places between two windows. Windows that overlap reach over the edge by half of their side.
+        /// Places between two windows. Windows that overlap reach over the edge by the half of their side, rounded down
+        /// from one less: a side of 3 by 1, a side of 2 not at all.
         stride: usize,
     },
     /// The mean of each map.
@@ -136,6 +137,9 @@ pub enum LayersError {
     /// It is far too long.
     #[error("a model of more than {MOST_LAYERS} layers, or a text of more than {LONGEST} letters")]
     TooLong,
+    /// A layer is repeated too often, or not at all.
+    #[error("a layer can be repeated 1 to {MOST_LAYERS} times")]
+    Times,
     /// Layers are nested too deeply.
     #[error("layers inside layers inside layers: at most {DEEPEST} deep")]
     TooDeep,
@@ -268,7 +272,7 @@ impl<'a> Parser<'a> {
         self.expect("*", "`*` after a number of layers")?;
         match number.parse() {
             Ok(times) if (1..=MOST_LAYERS).contains(&times) => Ok(times),
-            _ => Err(LayersError::TooLong),
+            _ => Err(LayersError::Times),
         }
     }
 
@@ -313,7 +317,7 @@ impl<'a> Parser<'a> {
 /// Makes a layer with no layers inside of its words. Says what it takes if they do not fit.
 fn simple(name: &str, words: &[&str]) -> Result<LayerSpec, &'static str> {
     let number = |word: &str, most: usize| {
-        let number = word.parse::<usize>().ok();
+        let number = whole(word);
         number.filter(|number| (1..=most).contains(number))
     };
     let none = |layer| match words {
@@ -359,9 +363,15 @@ fn simple(name: &str, words: &[&str]) -> Result<LayerSpec, &'static str> {
     }
 }
 
+/// Reads digits and nothing else.
+fn whole(word: &str) -> Option<usize> {
+    let is_whole = word.bytes().all(|letter| letter.is_ascii_digit());
+    is_whole.then(|| word.parse().ok())?
+}
+
 fn conv(words: &[&str]) -> Option<ConvSpec> {
     let (maps, options) = words.split_first()?;
-    let maps = maps.parse().ok().filter(|n| (1..=WIDEST).contains(n))?;
+    let maps = whole(maps).filter(|n| (1..=WIDEST).contains(n))?;
     let (mut kernel, mut stride, mut padded) = (3, 1, true);
     for word in options {
         if *word == "valid" {
@@ -370,7 +380,7 @@ fn conv(words: &[&str]) -> Option<ConvSpec> {
             stride = stride_of(word)?;
         } else {
             let (height, width) = word.split_once('x')?;
-            kernel = height.parse().ok().filter(|_| height == width)?;
+            kernel = whole(height).filter(|_| height == width)?;
         }
     }
     // An even kernel has no middle: zeros cannot keep the size.
@@ -384,13 +394,13 @@ fn conv(words: &[&str]) -> Option<ConvSpec> {
 }
 
 fn stride_of(word: &str) -> Option<usize> {
-    let stride = word.strip_prefix('/')?.parse().ok()?;
+    let stride = whole(word.strip_prefix('/')?)?;
     (1..=LARGEST_KERNEL).contains(&stride).then_some(stride)
 }
 
 fn per_mille(word: &str) -> Option<usize> {
     let digits = word.strip_prefix("0.").filter(|digits| digits.len() <= 3)?;
-    let per_mille = format!("{digits:0<3}").parse().ok()?;
+    let per_mille = whole(&format!("{digits:0<3}"))?;
     (per_mille > 0).then_some(per_mille)
 }
 

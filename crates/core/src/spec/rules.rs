@@ -8,7 +8,10 @@ use super::{
 };
 use crate::config::ConfigError;
 use crate::limits::FEWEST_MEMBERS;
-use crate::{Exchange, MAX_EXPERTS};
+use crate::{Exchange, HyperValue, MAX_EXPERTS};
+
+/// The model whose layers are listed.
+const DECLARED: &str = "declared";
 
 /// Whether a key is in its range, which key, and which range.
 type Rule = (bool, &'static str, &'static str);
@@ -68,9 +71,11 @@ fn general(spec: &FederationSpec) -> Vec<Rule> {
         ),
         ((1..=100_000).contains(&spec.nodes), "nodes", "1 to 100000"),
         (
-            model.layers.is_empty() || model.name.iter().any(|name| name == "declared"),
+            model.layers.is_empty()
+                || model.name.iter().any(|name| name == DECLARED)
+                || spec.hyper.get("small_model") == Some(&HyperValue::Text(DECLARED.to_owned())),
             "model.layers",
-            "empty unless `model.name` is `declared`",
+            "empty unless `model.name` or `small_model` is `declared`",
         ),
         (
             (1..=MAX_EXPERTS).contains(&model.experts),

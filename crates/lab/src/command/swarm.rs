@@ -25,6 +25,7 @@ use fednode_cli::device::Choice;
 use fednode_cli::everyone::Everyone;
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::federation;
+use fednode_cli::initial;
 use fednode_cli::interrupt::Interrupts;
 use fednode_cli::layers;
 use fednode_cli::model::Model;
@@ -166,7 +167,7 @@ fn node_config(args: &Args, spec: &FederationSpec, device: &str) -> Config {
         device: device.to_owned(),
         threads: args.threads.unwrap_or(fair_share),
         partition_file: args.federation.partition_file.as_ref().map(absolute),
-        initial: args.federation.initial.as_ref().map(absolute),
+        initial: args.federation.initial.as_deref().map(initial::absolute),
         backbone: args
             .federation
             .backbone_file()

@@ -12,15 +12,15 @@
 use std::fmt::Display;
 use std::sync::LazyLock;
 
-use fednode_core::ConfigError;
 use fednode_core::spec::{Architecture, ConvSpec, LayerSpec, MOST_LAYERS};
+use fednode_core::{ConfigError, MAX_TENSORS};
 use fednode_onnx::Window;
 
 use super::layer::{
     Activation, AveragePool, BatchNorm, Conv, Convolution, Dropout, GroupNorm, Linear, MaxPool,
     Pointwise,
 };
-use super::net::{Block, leaf};
+use super::net::{Block, Net, leaf};
 use super::{Reads, Row};
 
 pub(super) const ROW: Row = Row {
@@ -34,7 +34,9 @@ pub(super) const ROW: Row = Row {
 const MOST_FEATURES: usize = 1 << 24;
 /// Parameters of a whole model: 1 GB.
 const MOST_PARAMETERS: usize = 1 << 28;
-/// Names of layers in parameter files. A layer with a shortcut needs three.
+/// Tensors of all experts of a node: half of what a file may hold, for what else there is.
+const MOST_TENSORS: usize = MAX_TENSORS / 2;
+/// Names of layers in parameter files. A residual layer has two more, for its shortcut.
 static NAMES: LazyLock<Vec<String>> = LazyLock::new(|| {
     (0..3 * MOST_LAYERS)
         .map(|n| format!("layers.{n}"))
@@ -56,6 +58,17 @@ fn layers(spec: &Architecture) -> Result<Vec<Block>, ConfigError> {
     let mut blocks = builder.chain(&spec.layers.0)?;
     let inputs = builder.width();
     builder.grow(&"the last layer", spec.classes, inputs + 1)?;
+    let experts = spec.experts.max(1);
+    let tensors = blocks
+        .iter()
+        .map(|block| Net::new(vec![block.clone()]).parameters().len());
+    let tensors = tensors.sum::<usize>() * experts;
+    if tensors > MOST_TENSORS {
+        let message = format!(
+            "`model.layers`: {experts} experts would have {tensors} tensors, more than {MOST_TENSORS}: set `model.experts`"
+        );
+        return Err(ConfigError(message));
+    }
     blocks.push(leaf(Linear {
         name: "fc",
         inputs,
@@ -66,7 +79,7 @@ fn layers(spec: &Architecture) -> Result<Vec<Block>, ConfigError> {
     Ok(blocks)
 }
 
-/// Whether a convolution has a bias. Before a normalisation it has none, which that would take away again.
+/// Whether a convolution has a bias. Before a normalisation it has none: that would remove it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Bias {
     None,
@@ -286,7 +299,7 @@ impl Builder {
         let window = Window {
             side,
             stride,
-            padding: if side == stride { 0 } else { side / 2 },
+            padding: if side == stride { 0 } else { (side - 1) / 2 },
         };
         let [_, height, width] = self.maps;
         if !window.fits(height.min(width)) {
@@ -297,7 +310,7 @@ impl Builder {
             input: self.maps,
             window,
         };
-        self.maps = pool.output();
+        self.become_maps(layer, pool.output())?;
         Ok(leaf(pool))
     }
 
@@ -308,12 +321,13 @@ impl Builder {
         activation: Activation,
     ) -> Result<Block, ConfigError> {
         let before = self.maps;
-        let body = self.chain(body)?;
+        let layers = body;
+        let body = self.chain(layers)?;
         let after = self.maps;
         let shortcut = if before == after {
             Vec::new()
         } else {
-            self.shortcut(layer, before)?
+            self.shortcut(layer, stride_of(layers), before)?
         };
         Ok(Block::Residual {
             body,
@@ -322,26 +336,23 @@ impl Builder {
         })
     }
 
-    /// Makes a 1×1 convolution with batch normalisation that fits what a body reads to what it makes.
+    /// Makes a 1×1 convolution with batch normalisation that fits what a body reads to what it makes. It looks at the places
+    /// at which the body looks.
     fn shortcut(
         &mut self,
         layer: &LayerSpec,
+        stride: usize,
         before: [usize; 3],
     ) -> Result<Vec<Block>, ConfigError> {
         let after = self.maps;
-        let leads_there = |stride: &usize| {
-            [1, 2]
-                .into_iter()
-                .all(|side| before[side].div_ceil(*stride) == after[side])
-        };
-        let largest = before[1].max(before[2]);
-        let Some(stride) = (1..=largest).find(leads_there) else {
+        let leads_there = [1, 2].map(|side| before[side].div_ceil(stride) == after[side]);
+        if leads_there != [true; 2] {
             let [[_, height, width], [_, there, across]] = [before, after];
-            return Err(fault(
-                layer,
-                &format!("no 1x1 convolution makes maps of {there}x{across} of {height}x{width}"),
-            ));
-        };
+            let message = format!(
+                "no 1x1 convolution makes maps of {there}x{across} of {height}x{width} as its layers do"
+            );
+            return Err(fault(layer, &message));
+        }
         let projection = ConvSpec {
             maps: after[0],
             kernel: 1,
@@ -364,8 +375,10 @@ impl Builder {
             self.maps = before;
             made.push(self.chain(branch)?);
             let [of_branch, height, width] = self.maps;
-            if places.is_some_and(|places| places != (height, width)) {
-                return Err(fault(layer, "its branches make maps of different sizes"));
+            if let Some((there, across)) = places.filter(|places| *places != (height, width)) {
+                let message =
+                    format!("its branches make maps of {there}x{across} and of {height}x{width}");
+                return Err(fault(layer, &message));
             }
             (channels, places) = (channels + of_branch, Some((height, width)));
         }
@@ -373,6 +386,18 @@ impl Builder {
         self.become_maps(layer, [channels, height, width])?;
         Ok(Block::Parallel(made))
     }
+}
+
+/// Returns at every which place layers look.
+fn stride_of(layers: &[LayerSpec]) -> usize {
+    let of_one = |layer: &LayerSpec| match layer {
+        LayerSpec::Conv(conv) => conv.stride,
+        LayerSpec::MaxPool { stride, .. } => *stride,
+        LayerSpec::Residual(body) => stride_of(body),
+        LayerSpec::Parallel(branches) => branches.first().map_or(1, |branch| stride_of(branch)),
+        _ => 1,
+    };
+    layers.iter().map(of_one).product()
 }
 
 /// Returns the activation that follows a layer, and how many layers that is.

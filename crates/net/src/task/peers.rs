@@ -171,12 +171,14 @@ impl Peers {
 
     /// Returns the older connections that are dead, now that the peer greets over this one.
     ///
-    /// Nobody dials a peer that it is connected with, except directly beside a relay. So a peer that dials has lost what it
-    /// had. This side may not have noticed: the peer's machine was cut off or went down. Without this, every second request
-    /// would go into the dead connection until pings close it. Only a greeting counts: who dialed somebody else, and finds
-    /// this node at that address, closes without one.
+    /// Nodes do not dial a peer that they know to be connected, except directly beside a relay. So a peer that dials has
+    /// lost what it had. This side may not have noticed: the peer's machine was cut off or went down. Without this, every
+    /// second request would go into the dead connection until pings close it. Only a greeting counts: who dialed somebody
+    /// else, and finds this node at that address, closes without one.
     pub(super) fn superseded_by(&self, node: &NodeId, greeted: ConnectionId) -> Vec<ConnectionId> {
-        let connections = self.get(node).map_or(&[][..], |peer| &peer.connections);
+        // Before it is welcome, the older one may have a hello under way, and ends by itself without one.
+        let peer = self.get(node).filter(|peer| peer.is_welcome());
+        let connections = peer.map_or(&[][..], |peer| &peer.connections);
         let Some(new) = connections.iter().find(|it| it.id == greeted) else {
             return Vec::new();
         };

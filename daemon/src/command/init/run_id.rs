@@ -69,8 +69,8 @@ fn sets_the_key(line: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with('='))
 }
 
-/// What a node keeps from one run to the next: who it is, and that it is a member.
-const KEPT: [&str; 2] = ["key", MEMBERS_FILE];
+/// What a node keeps from one run to the next: who it is, that it is a member, and where it is.
+const KEPT: [&str; 3] = ["key", MEMBERS_FILE, "port"];
 
 /// Refuses while a node runs with a state folder.
 ///

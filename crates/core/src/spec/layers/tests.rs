@@ -34,6 +34,8 @@ fn what_is_no_declaration_is_named() {
         ("conv 8 33x33", "`conv 8 33x33`: a number of maps"),
         ("max-pool 2 /3", "`max-pool 2 /3`: the side of its window"),
         ("dropout 1.5", "`dropout 1.5`: a share above 0"),
+        ("dropout 0.+5", "`dropout 0.+5`: a share above 0"),
+        ("conv +8", "`conv +8`: a number of maps"),
         ("dropout 0.0", "`dropout 0.0`: a share above 0"),
         ("relu 3", "`relu 3`: it takes no number"),
         ("residual(conv 3", "expected `,` or `)`, found the end"),
@@ -46,9 +48,9 @@ fn what_is_no_declaration_is_named() {
             "3 conv 8",
             "expected `*` after a number of layers, found `conv`",
         ),
-        ("257 * relu", "a model of more than 256 layers"),
+        ("257 * relu", "a layer can be repeated 1 to 256 times"),
         ("200 * residual(relu)", "a model of more than 256 layers"),
-        ("0 * relu", "a model of more than 256 layers"),
+        ("0 * relu", "a layer can be repeated 1 to 256 times"),
     ] {
         let said = read(text).unwrap_err();
         assert!(said.starts_with(error), "{text}: {said}");

@@ -129,6 +129,16 @@ fn parameters_are_named_in_the_order_of_the_text() {
     );
 }
 
+/// As PyTorch's `MaxPool2d(2, 1)` and `MaxPool2d(3, 2, 1)`.
+#[test]
+fn overlapping_windows_reach_over_the_edge_if_they_have_a_middle() {
+    let maps = |layers: &str| net(layers, [1, 8, 8], 2).split(Cut::Head).0.maps();
+    assert_eq!(maps("max-pool 2 /1"), Some([1, 7, 7]));
+    assert_eq!(maps("max-pool 3 /2"), Some([1, 4, 4]));
+    assert_eq!(maps("max-pool 3 /1"), Some([1, 8, 8]));
+    assert_eq!(maps("max-pool 3"), Some([1, 2, 2]));
+}
+
 #[test]
 fn what_does_not_fit_is_named_with_its_shapes() {
     let image = [1, 8, 8];
@@ -152,7 +162,15 @@ fn what_does_not_fit_is_named_with_its_shapes() {
         ),
         (
             "parallel(conv 6 | max-pool 2)",
-            "`model.layers`: `parallel(conv 6 | max-pool 2)`: its branches make maps of different sizes",
+            "`model.layers`: `parallel(conv 6 | max-pool 2)`: its branches make maps of 8x8 and of 4x4",
+        ),
+        (
+            "residual(mean-pool, linear 5)",
+            "`model.layers`: `residual(mean-pool, linear 5)`: no 1x1 convolution makes maps of 1x1 of 8x8",
+        ),
+        (
+            "conv 16 1x1, 250 * batch-norm",
+            "`model.layers`: 4 experts would have 4004 tensors, more than 2048",
         ),
         (
             "conv 65536, relu, conv 65536",

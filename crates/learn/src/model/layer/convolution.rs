@@ -1,4 +1,4 @@
-//! A convolution by itself. Before a normalisation it has no bias, which that would take away again.
+//! A convolution by itself. Before a normalisation it has no bias, because the normalisation would remove it.
 
 use burn::tensor::Tensor;
 use burn::tensor::module::conv2d;
