@@ -49,7 +49,8 @@ pub struct Args {
     /// The model: cnn, lenet5, mlp, …, fasttext for texts; several, separated by commas, fall to the nodes in turn.
     #[arg(long, value_delimiter = ',')]
     pub model: Vec<String>,
-    /// Parameters to start from, instead of drawn ones: safetensors, as `fednode export` writes them.
+    /// Parameters to start from, instead of drawn ones: safetensors, as `fednode export` writes them. `,names=MAP` may follow,
+    /// a file that says which names here stand for which there.
     #[arg(long, value_name = "FILE")]
     pub initial: Option<std::path::PathBuf>,
     /// A frozen network, an ONNX file, that turns images into features once; everything is learned on those. Images are

@@ -150,9 +150,8 @@ impl Share {
         Self((!few(share) && !few(1.0 - share)).then_some(share))
     }
 
-    fn words(self, least: u32) -> String {
-        self.0
-            .map_or_else(|| format!("hidden (fewer than {least} rows)"), percent)
+    fn words(self) -> String {
+        self.0.map_or_else(|| "hidden".to_owned(), percent)
     }
 }
 
@@ -216,10 +215,9 @@ impl Column {
     }
 
     /// Says in words what is known.
-    fn words(&self, least: u32) -> String {
-        let words = |share: Share| share.words(least);
+    fn words(&self) -> String {
         match &self.of {
-            Known::Hidden => format!("hidden (fewer than {least} rows have a value)"),
+            Known::Hidden => "hidden".to_owned(),
             Known::Number {
                 is_logarithm,
                 mean,
@@ -233,12 +231,12 @@ impl Column {
                     "{of}mean {mean}, deviation {deviation}; quartiles {lower}, {median}, {upper}"
                 )
             }
-            Known::Boolean { yes } => format!("yes {}", words(*yes)),
+            Known::Boolean { yes } => format!("yes {}", yes.words()),
             Known::Category { levels } => {
                 let shown = levels.iter().filter(|level| level.share.0 != Some(0.0));
                 let level = |level: &Level| {
                     let name = level.name.as_deref().unwrap_or("other words");
-                    format!("{name} {}", words(level.share))
+                    format!("{name} {}", level.share.words())
                 };
                 shown.map(level).collect::<Vec<_>>().join(", ")
             }
@@ -263,15 +261,17 @@ impl Report for Answer {
             text("of these rows"),
         ];
         let row = |column: &Column| {
-            let words = column.words(self.least);
-            vec![column.name.clone(), column.present.words(self.least), words]
+            let words = column.words();
+            vec![column.name.clone(), column.present.words(), words]
         };
         let rows: Vec<Vec<String>> = self.columns.iter().map(row).collect();
         format!(
-            "{} nodes say that they train on {} rows; what they agreed on in the first round:\n\n{}",
+            "{} nodes say that they train on {} rows; what they agreed on in the first round:\n\n{}\
+             \nhidden is what is of fewer than {} rows, and what would give that away\n",
             self.nodes,
             self.rows,
-            render(&columns, &rows)
+            render(&columns, &rows),
+            self.least,
         )
     }
 }
