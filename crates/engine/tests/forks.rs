@@ -1,28 +1,20 @@
 //! Two closings of one round, and an aggregator that must end with the nodes on one of them.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use common::{averaging, blob, heard, id};
 use fednode_core::{
-    Accepted, Advert, AdvertId, Averaging, BlobId, BlobRef, Body, ClosingId, FederationSpec,
-    Global, Lineage, Local, Member, NodeId, Role, Round, Rule, Sequence, Timestamp, Weighting,
+    AdvertId, Body, ClosingId, FederationSpec, Global, Lineage, Local, Member, Role, Round,
+    Timestamp,
 };
 use fednode_engine::{Aggregator, AverageReport, Input, Output};
 
 const ME: u8 = 7;
 const NODES: [u8; 4] = [1, 2, 3, 4];
-
-fn id(n: u8) -> NodeId {
-    NodeId::from_bytes([n; 32])
-}
-
-fn blob(name: &str) -> BlobRef {
-    BlobRef {
-        id: BlobId::of(name.as_bytes()),
-        size: 100,
-    }
-}
 
 /// What a node trained in a round, from a mean that a closing named.
 #[derive(Clone, Copy)]
@@ -78,15 +70,7 @@ struct Play {
 
 impl Play {
     fn new() -> Self {
-        let mut spec = FederationSpec {
-            nodes: 4,
-            ..FederationSpec::default()
-        };
-        spec.exchange.averaging = Some(Averaging {
-            weighting: Weighting::Uniform,
-            rule: Rule::default(),
-        });
-        let spec = Arc::new(spec);
+        let spec = Arc::new(averaging(4));
         let mut play = Self {
             machine: Aggregator::new(Arc::clone(&spec), id(ME)),
             spec,
@@ -140,19 +124,8 @@ impl Play {
     }
 
     fn named(&self, id: AdvertId, author: u8, round: u32, body: &Body) -> Input {
-        let advert = Advert {
-            federation: self.spec.id(),
-            author: self::id(author),
-            sequence: Sequence {
-                incarnation: 1,
-                counter: self.said,
-            },
-            round: Round(round),
-            issued_at: self.now,
-            expires_at: self.now,
-            body: body.clone(),
-        };
-        Input::Advert(Arc::new(Accepted { id, advert }))
+        let (by, about) = ((author, self.said), (round, self.now));
+        heard(&self.spec, id, by, about, body.clone())
     }
 
     fn hear(&mut self, trained: Trained) {

@@ -3,14 +3,16 @@
 //! The machines are fed by hand here; liars among many are in `scenarios.rs`.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::sync::Arc;
 
+use common::{averaging, blob, heard, id};
 use fednode_core::draw::DrawSeed;
 use fednode_core::{
-    Accepted, Advert, AdvertId, Averaging, BlobId, BlobRef, Body, ExpertExchange, ExpertOffer,
-    Fault, FederationSpec, Global, InlineProxies, Local, LocalReport, Matching, Member, NodeId,
-    PeersPerExpert, ProxyOffer, ProxySet, Role, Round, Rule, Sequence, Timestamp, Weighting,
-    Withdraw,
+    AdvertId, BlobRef, Body, ExpertExchange, ExpertOffer, Fault, FederationSpec, Global,
+    InlineProxies, Local, LocalReport, Matching, Member, PeersPerExpert, ProxyOffer, ProxySet,
+    Role, Round, Timestamp, Withdraw,
 };
 use fednode_engine::{
     Aggregator, AverageOrder, AverageReport, Fetch, FetchKind, Head, Input, Node, Output, Purpose,
@@ -20,27 +22,8 @@ use fednode_engine::{
 const NOW: Timestamp = Timestamp(1_000);
 const LIAR: u8 = 9;
 
-fn id(n: u8) -> NodeId {
-    NodeId::from_bytes([n; 32])
-}
-
-fn blob(name: &str) -> BlobRef {
-    BlobRef {
-        id: BlobId::of(name.as_bytes()),
-        size: 100,
-    }
-}
-
 fn spec() -> Arc<FederationSpec> {
-    let mut spec = FederationSpec {
-        nodes: 3,
-        ..FederationSpec::default()
-    };
-    spec.exchange.averaging = Some(Averaging {
-        weighting: Weighting::Uniform,
-        rule: Rule::default(),
-    });
-    Arc::new(spec)
+    Arc::new(averaging(3))
 }
 
 fn advert(spec: &FederationSpec, author: u8, round: u32, body: Body) -> Input {
@@ -57,20 +40,7 @@ fn update_id(author: u8, round: u32) -> AdvertId {
 }
 
 fn advert_named(id: AdvertId, spec: &FederationSpec, author: u8, round: u32, body: Body) -> Input {
-    let sequence = Sequence {
-        incarnation: 1,
-        counter: u64::from(round),
-    };
-    let advert = Advert {
-        federation: spec.id(),
-        author: self::id(author),
-        sequence,
-        round: Round(round),
-        issued_at: NOW,
-        expires_at: NOW,
-        body,
-    };
-    Input::Advert(Arc::new(Accepted { id, advert }))
+    heard(spec, id, (author, u64::from(round)), (round, NOW), body)
 }
 
 /// An update whose shared part is called after its author.

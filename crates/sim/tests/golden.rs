@@ -51,22 +51,22 @@ const KEPT: [Kept; 12] = [
     (
         "members come and go",
         members_come_and_go,
-        ["3df1f5ab7282c01a", "1cd7fb444511a357", "d2920f9c734fc5cc"],
+        ["612db3327a1dac46", "1cd7fb444511a357", "d2920f9c734fc5cc"],
     ),
     (
         "cut in two",
         cut_in_two,
-        ["b7e152903a88d8e8", "9773ab380bc1f8c6", "7c9a8b4107bd2994"],
+        ["e7bd02f6e2f6974c", "9773ab380bc1f8c6", "23cffc517385da92"],
     ),
     (
         "liars everywhere",
         liars_everywhere,
-        ["b6131bb2bfcc5f2a", "df6e3aa849bdb384", "e103d3ff0d62b42f"],
+        ["b6131bb2bfcc5f2a", "df6e3aa849bdb384", "fc375d78f6a622b8"],
     ),
     (
         "liars act as aggregators",
         liars_act_as_aggregators,
-        ["c6d0f0c1f6cb388a", "de431b53d28d7fb5", "b5786686f624b2cd"],
+        ["ba5afcbe2a8708d3", "0442929cfc64e78a", "f4d3eb89dbb21ef4"],
     ),
     (
         "some rest",
@@ -91,7 +91,7 @@ const KEPT: [Kept; 12] = [
     (
         "sketches and few speakers",
         sketches_and_few_speakers,
-        ["bd9dbd96a7ff1f48", "d8ed6fd2e031f4ea", "14df27f02847f1a3"],
+        ["6c9b305a1a0d2f70", "d8ed6fd2e031f4ea", "14df27f02847f1a3"],
     ),
 ];
 

@@ -53,6 +53,10 @@ pub(super) struct Exchange {
     shortlisted: bool,
     /// Where nothing is averaged: a quorum is done, and the others have the grace time.
     in_grace: bool,
+    /// When the stragglers of the closed round have had their time. The first closing decides: where others close a round
+    /// more often than that, a node that comes back would wait for ever.
+    #[serde(default)]
+    grace_ends: Option<Timestamp>,
     /// The round is closed and its stragglers have had their time.
     grace_over: bool,
 }
@@ -70,6 +74,7 @@ impl Exchange {
             updates_awaited: BTreeSet::new(),
             shortlisted: false,
             in_grace: false,
+            grace_ends: None,
             grace_over: false,
         }
     }
@@ -147,9 +152,11 @@ impl Exchange {
         !std::mem::replace(&mut self.in_grace, true)
     }
 
-    /// Waits for the updates of these nodes.
+    /// Waits for the updates of these nodes, unless stragglers have had their time.
     pub(super) fn await_updates(&mut self, nodes: impl Iterator<Item = NodeId>) {
-        self.updates_awaited = nodes.collect();
+        if !self.grace_over {
+            self.updates_awaited = nodes.collect();
+        }
     }
 
     /// Another node's update arrived.
@@ -267,9 +274,12 @@ impl Exchange {
         let backups = members.filter(|node| *node != author).take(4);
         let from = [author].into_iter().chain(backups).collect();
         self.mean.pursue(closed.clone());
-        let grace = shared.now + shared.spec.round.grace();
+        let in_a_grace = shared.now + shared.spec.round.grace();
+        let ends = *self.grace_ends.get_or_insert(in_a_grace);
+        // Once it is over, this is the time that the mean of a newer closing has.
+        let ends = if self.grace_over { in_a_grace } else { ends };
         let timer = Timer::Grace(shared.memory.round);
-        shared.outbox.set_timer(timer, grace);
+        shared.outbox.set_timer(timer, ends);
         shared.fetch(mean, FetchKind::Shared, from);
         if on_trial {
             self.mean.put_on_trial(author, &closed.global);
