@@ -1,14 +1,15 @@
 //! Parameters that a federation starts from, instead of drawn ones: a file beside the spec, which names it by its hash.
 //!
 //! Its parameters may have other names than the model's. `FILE,names=MAP` says which are which. MAP is TOML: the name here
-//! on the left, that in the file on the right. It is looked for beside FILE. A name stands for itself and for all that begins with it and a dot. The hash
-//! is of the parameters as they are named here, so members may bring them in different files.
+//! on the left, that in the file on the right. It is looked for beside FILE. A name stands for itself and for all that
+//! begins with it and a dot. The hash is of the parameters as they are named here, so members may bring them in different
+//! files.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fednode_core::{BlobId, ConfigError, FederationSpec, ParamSet};
+use fednode_core::{BlobId, ConfigError, FederationSpec, ParamSet, Tensor};
 use fednode_learn::Learner;
 use fednode_runtime::exit::ExitCode;
 
@@ -17,19 +18,23 @@ use crate::failure::{OrFail, fail};
 /// What stands between a file and the names of its parameters.
 const NAMES: &str = ",names=";
 
-/// Makes the path of the file absolute, if there is such a file. Names stay beside it.
-pub fn absolute(path: &Path) -> PathBuf {
-    let text = path.to_string_lossy();
-    let (file, names) = match text.find(NAMES) {
-        Some(at) => (Path::new(&text[..at]), &text[at..]),
-        None => (path, ""),
-    };
-    let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
-    if names.is_empty() {
-        return file;
+/// Divides what was given into the file and what names it, as it was written; nothing if the file's own names stand.
+fn divided(given: &Path) -> (&Path, Option<&str>) {
+    match given.to_str().and_then(|text| text.split_once(NAMES)) {
+        Some((file, names)) => (Path::new(file), Some(names)),
+        None => (given, None),
     }
+}
+
+/// Makes the path of the file absolute, if there is such a file. Names stay beside it.
+pub fn absolute(given: &Path) -> PathBuf {
+    let (file, names) = divided(given);
+    let file = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let mut whole = file.into_os_string();
-    whole.push(names);
+    if let Some(names) = names {
+        whole.push(NAMES);
+        whole.push(names);
+    }
     whole.into()
 }
 
@@ -37,15 +42,9 @@ pub fn absolute(path: &Path) -> PathBuf {
 ///
 /// # Errors
 /// Names the file and what is wrong with it.
-pub fn read(path: &Path) -> Result<(ParamSet, BlobId), ConfigError> {
-    let text = path.to_string_lossy();
-    let (path, names) = match text.split_once(NAMES) {
-        Some((file, names)) => {
-            let beside = Path::new(file).parent().unwrap_or(Path::new(""));
-            (Path::new(file), Some(beside.join(names)))
-        }
-        None => (path, None),
-    };
+pub fn read(given: &Path) -> Result<(ParamSet, BlobId), ConfigError> {
+    let (path, names) = divided(given);
+    let names = names.map(|names| path.with_file_name(names));
     let shown = path.display();
     let bytes = std::fs::read(path).map_err(|error| {
         ConfigError(format!(
@@ -147,11 +146,23 @@ pub fn start(learner: &mut Learner, initial: Option<&ParamSet>) -> anyhow::Resul
     let taken = learner
         .start_from(initial)
         .or_fail(ExitCode::Configuration)?;
+    let state = learner.state();
     tracing::info!(
         taken,
-        of = learner.state().len(),
+        of = state.len(),
         "parameters to start from; the others are drawn"
     );
+    let fits =
+        |name: &str, tensor: &Tensor| state.get(name).map(Tensor::shape) == Some(tensor.shape());
+    let mut left_out = initial.iter().filter(|(name, tensor)| !fits(name, tensor));
+    if let Some((name, tensor)) = left_out.next() {
+        tracing::warn!(
+            name,
+            shape = ?tensor.shape(),
+            more = left_out.count(),
+            "the model has no such parameter to start from, or one of another shape: it is left out"
+        );
+    }
     Ok(())
 }
 

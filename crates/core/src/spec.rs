@@ -28,7 +28,7 @@ use serde_json::Value;
 pub use self::architecture::{Architecture, ModelNames};
 pub use self::backbone::BackboneSpec;
 pub use self::columns::{ColumnKind, Filling, MOST_COLUMNS, Scaling, TableColumn, width_of};
-pub use self::layers::{ConvSpec, LayerSpec, Layers, LayersError, MOST_LAYERS};
+pub use self::layers::{ConvSpec, DECLARED, LayerSpec, Layers, LayersError, MOST_LAYERS};
 pub use self::pool::{PoolSpec, Preset};
 pub use self::privacy::{NoMode, PrivacyMode, PrivacySpec};
 pub use self::schedule::Schedule;

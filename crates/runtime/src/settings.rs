@@ -22,7 +22,7 @@ use crate::{allow_list, telemetry};
 fednode_core::config! {
     /// How this member is reached, and whom it meets.
     pub struct Network {
-        /// Addresses to listen on. Port 0 lets the system choose.
+        /// Addresses to listen on. Port 0 is that of the last start, if it is free, or one that the system chooses.
         listen: Vec<String> = vec!["/ip4/0.0.0.0/tcp/0".into()] => "ADDR",
         /// Addresses under which others reach this member, where it cannot know them itself (behind a port forward).
         external: Vec<String> = Vec::new() => "ADDR",

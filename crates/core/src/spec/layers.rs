@@ -25,6 +25,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::unknown_name;
 
+/// The name of the model whose layers are declared.
+pub const DECLARED: &str = "declared";
 /// Layers of one declaration, those inside others counted too.
 pub const MOST_LAYERS: usize = 256;
 /// Residual and parallel layers inside each other.

@@ -3,15 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::{
-    BackboneSpec, FederationSpec, Fingerprints, OptimizerKind, PoolSpec, PrivacySpec, RoundSpec,
-    Schedule, StatisticsSpec, TrainingSpec, VERSION,
+    BackboneSpec, DECLARED, FederationSpec, Fingerprints, OptimizerKind, PoolSpec, PrivacySpec,
+    RoundSpec, Schedule, StatisticsSpec, TrainingSpec, VERSION,
 };
 use crate::config::ConfigError;
 use crate::limits::FEWEST_MEMBERS;
 use crate::{Exchange, HyperValue, MAX_EXPERTS};
-
-/// The model whose layers are listed.
-const DECLARED: &str = "declared";
 
 /// Whether a key is in its range, which key, and which range.
 type Rule = (bool, &'static str, &'static str);

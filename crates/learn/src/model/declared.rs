@@ -12,7 +12,7 @@
 use std::fmt::Display;
 use std::sync::LazyLock;
 
-use fednode_core::spec::{Architecture, ConvSpec, LayerSpec, MOST_LAYERS};
+use fednode_core::spec::{Architecture, ConvSpec, DECLARED, LayerSpec, MOST_LAYERS};
 use fednode_core::{ConfigError, MAX_TENSORS};
 use fednode_onnx::Window;
 
@@ -24,7 +24,7 @@ use super::net::{Block, Net, leaf};
 use super::{Reads, Row};
 
 pub(super) const ROW: Row = Row {
-    name: "declared",
+    name: DECLARED,
     summary: "the layers that `model.layers` lists, and one to the classes",
     reads: Reads::Numbers,
     layers,

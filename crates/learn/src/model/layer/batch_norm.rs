@@ -55,10 +55,6 @@ impl Layer for BatchNorm {
         self.maps.iter().product()
     }
 
-    fn n_outputs(&self) -> usize {
-        self.n_inputs()
-    }
-
     fn maps(&self) -> Option<[usize; 3]> {
         Some(self.maps)
     }

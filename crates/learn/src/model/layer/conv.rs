@@ -81,10 +81,6 @@ impl Layer for Conv {
         self.input.iter().product()
     }
 
-    fn n_outputs(&self) -> usize {
-        self.output().iter().product()
-    }
-
     fn maps(&self) -> Option<[usize; 3]> {
         Some(self.output())
     }

@@ -53,10 +53,6 @@ impl Layer for Convolution {
         self.input.iter().product()
     }
 
-    fn n_outputs(&self) -> usize {
-        self.output().iter().product()
-    }
-
     fn maps(&self) -> Option<[usize; 3]> {
         Some(self.output())
     }

@@ -35,10 +35,6 @@ impl Layer for GroupNorm {
         self.maps.iter().product()
     }
 
-    fn n_outputs(&self) -> usize {
-        self.n_inputs()
-    }
-
     fn maps(&self) -> Option<[usize; 3]> {
         Some(self.maps)
     }

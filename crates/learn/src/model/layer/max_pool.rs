@@ -33,10 +33,6 @@ impl Layer for MaxPool {
         self.input.iter().product()
     }
 
-    fn n_outputs(&self) -> usize {
-        self.output().iter().product()
-    }
-
     fn maps(&self) -> Option<[usize; 3]> {
         Some(self.output())
     }

@@ -50,8 +50,10 @@ pub trait Layer: Debug + Send + Sync {
     /// Returns the features it takes.
     fn n_inputs(&self) -> usize;
 
-    /// Returns the features it makes.
-    fn n_outputs(&self) -> usize;
+    /// Returns the features it makes: its maps, if it makes any.
+    fn n_outputs(&self) -> usize {
+        self.maps().map_or(0, |maps| maps.iter().product())
+    }
 
     /// Runs a batch, `[batch, inputs]` to `[batch, outputs]`.
     fn forward(&self, run: &mut Run<'_>, input: Tensor<2>) -> Tensor<2>;
