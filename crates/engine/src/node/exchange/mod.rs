@@ -276,8 +276,13 @@ impl Exchange {
         self.mean.pursue(closed.clone());
         let in_a_grace = shared.now + shared.spec.round.grace();
         let ends = *self.grace_ends.get_or_insert(in_a_grace);
-        // Once it is over, this is the time that the mean of a newer closing has.
-        let ends = if self.grace_over { in_a_grace } else { ends };
+        // Once it is over, this is the time that the mean of a newer closing has. Experts have no more for it than they had.
+        let ends = if self.grace_over {
+            self.drop_the_slow(shared);
+            in_a_grace
+        } else {
+            ends
+        };
         let timer = Timer::Grace(shared.memory.round);
         shared.outbox.set_timer(timer, ends);
         shared.fetch(mean, FetchKind::Shared, from);
@@ -336,7 +341,10 @@ impl Exchange {
             // Remembered, since whoever is lost from now on is dropped at once.
             self.grace_over = true;
             self.drop_those_of_lost(shared);
-            self.drop_the_slow(shared);
+            if let Some(next) = self.drop_the_slow(shared) {
+                let timer = Timer::Grace(self.round);
+                shared.outbox.set_timer(timer, next);
+            }
         }
         // A mean that is slow to come is recomputed while the fetch goes on: its author may be dead.
         if self.mean.is_slow() {
@@ -362,21 +370,17 @@ impl Exchange {
     }
 
     /// Once the round is closed, experts have the grace time and what their size takes on a slow link. A slow one may come
-    /// later and stand in for a missing one of the next rounds.
-    fn drop_the_slow(&mut self, shared: &mut Shared) {
-        if self.mean.candidate().is_none() {
-            return;
-        }
+    /// later and stand in for a missing one of the next rounds. Returns when the next one has had its time.
+    fn drop_the_slow(&mut self, shared: &mut Shared) -> Option<Timestamp> {
+        self.mean.candidate()?;
         shared.proxies.clear();
         let closed = *self.closed.get_or_insert(shared.now);
         let over = shared.now.since(closed).as_secs_f64() * SLOW;
         self.experts.drop_up_to(over as u64);
-        if let Some(smallest) = self.experts.smallest_on_its_way() {
-            // Times are whole milliseconds: a moment later it has certainly passed.
-            let time = Duration::from_secs_f64(smallest as f64 / SLOW) + Duration::from_millis(2);
-            let timer = Timer::Grace(self.round);
-            shared.outbox.set_timer(timer, closed + time);
-        }
+        let smallest = self.experts.smallest_on_its_way()?;
+        // Times are whole milliseconds: a moment later it has certainly passed.
+        let time = Duration::from_secs_f64(smallest as f64 / SLOW) + Duration::from_millis(2);
+        Some(closed + time)
     }
 
     /// The deadline: blobs that have not come are not waited for any longer.
