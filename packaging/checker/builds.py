@@ -1,4 +1,5 @@
 """The packages themselves: the same bytes twice, and what is said of their content."""
+import base64
 import hashlib
 import json
 import os
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
+import zipfile
 
 from . import tools
 from .report import Failed, Skipped, hold, run
@@ -64,6 +66,23 @@ def tarball(folder):
     names = [entry.name for entry in entries]
     hold(names == sorted(names), "entries are in no order")
     return f"{size(path)}, {len(entries)} entries"
+
+
+def wheel(folder):
+    """Holds the files of the wheel to the hashes that it lists, and looks at their times and order."""
+    path = package(folder, "*.whl")
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        names = [entry.filename for entry in entries]
+        hold(names == sorted(names), "entries are in no order")
+        hold(len({entry.date_time for entry in entries}) == 1, "times differ")
+        [record] = [name for name in names if name.endswith(".dist-info/RECORD")]
+        listed = dict(line.split(",")[:2] for line in archive.read(record).decode().splitlines())
+        hold(set(listed) == set(names), "RECORD lists other files")
+        for name in set(names) - {record}:
+            digest = base64.urlsafe_b64encode(hashlib.sha256(archive.read(name)).digest()).rstrip(b"=").decode()
+            hold(listed[name] == f"sha256={digest}", f"{name} has another hash")
+    return f"{size(path)}, {len(entries)} files"
 
 
 def bill(folder, scratch):

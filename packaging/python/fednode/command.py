@@ -1,0 +1,94 @@
+"""The program `fednode`: where it is, and how it is called."""
+import functools
+import importlib.metadata
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Iterable, Mapping
+from typing import Any, Union
+
+# What a flag may be: a word, True for a flag without a value, several words, or keys with values for `--set`.
+Flag = Union[str, int, float, bool, None, os.PathLike[str], Iterable[Any], Mapping[str, Any]]
+
+
+class Error(Exception):
+    """What `fednode` could not do. `code` is its exit code: 4 is for data, 6 for a federation that refuses, and so on."""
+
+    def __init__(self, text: str, code: int) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def version() -> str:
+    """The version of this package, which is that of the program."""
+    try:
+        return importlib.metadata.version("fednode")
+    except importlib.metadata.PackageNotFoundError:
+        return "0"
+
+
+@functools.cache
+def program() -> pathlib.Path:
+    """Where the program is: the one that was installed with this package, else the one on the path."""
+    user = sysconfig.get_preferred_scheme("user")
+    for folder in (sysconfig.get_path("scripts"), sysconfig.get_path("scripts", user)):
+        candidate = pathlib.Path(folder) / "fednode"
+        if candidate.is_file():
+            return candidate
+    found = shutil.which("fednode")
+    if found is None:
+        raise Error("the program `fednode` is not installed: install the wheel, or put the program on the path", 70)
+    return pathlib.Path(found)
+
+
+def words(**flags: Flag) -> list[str]:
+    """The words of a command line: `samples_per_node=150` is `--samples-per-node 150`.
+
+    None and False are left out, True is the flag alone, a list repeats the flag, and a mapping is `--set KEY=VALUE` for each
+    of its keys.
+    """
+    found: list[str] = []
+    for name, value in flags.items():
+        flag = "--" + name.replace("_", "-")
+        if value is None or value is False:
+            continue
+        if value is True:
+            found.append(flag)
+        elif isinstance(value, Mapping):
+            for key, inner in value.items():
+                found += [flag, f"{key}={_word(inner)}"]
+        elif isinstance(value, Iterable) and not isinstance(value, (str, os.PathLike)):
+            for inner in value:
+                found += [flag, _word(inner)]
+        else:
+            found += [flag, _word(value)]
+    return found
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return os.fspath(value) if isinstance(value, os.PathLike) else str(value)
+
+
+def run(*command: Union[str, os.PathLike[str]], text: Union[str, None] = None) -> Any:
+    """Runs a command of the program and returns what it says in JSON, None if it says nothing.
+
+    `run("algorithms")` is `fednode algorithms --json`. `text` is its standard input.
+    """
+    line = [os.fspath(program()), *(os.fspath(word) for word in command), "--json"]
+    done = subprocess.run(line, input=text or "", capture_output=True, encoding="utf-8", errors="replace")
+    if done.returncode != 0:
+        raise Error(complaint(done.stderr, done.returncode), done.returncode)
+    return json.loads(done.stdout) if done.stdout.strip() else None
+
+
+def complaint(said: str, code: int) -> str:
+    """The line in which a program says what went wrong."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error: ")]
+    line = errors[-1].removeprefix("error: ") if errors else (lines[-1] if lines else "")
+    return line or f"`fednode` ended with exit code {code}"
