@@ -45,6 +45,8 @@ enum Command {
     Revoke(command::members::RevokeArgs),
     /// Show what a table holds, column by column, and whether it goes with a federation.
     Data(command::data::Args),
+    /// Say what to begin with, by what the data are.
+    Advise(command::advise::Args),
     /// Show what everybody's table holds, column by column, as nodes agreed in the first round.
     Describe(command::describe::Args),
     /// Say what a running node does and what it waits for.
@@ -107,6 +109,7 @@ impl Cli {
             Command::Members(args) => command::members::list(&args, form),
             Command::Revoke(args) => command::members::revoke(&args, form),
             Command::Data(args) => command::data::run(&args, form),
+            Command::Advise(args) => command::advise::run(&args, form),
             Command::Describe(args) => command::describe::run(&args, form),
             Command::Status(args) => command::status::run(&args, form),
             Command::Watch(args) => command::watch::run(&args, form),

@@ -10,6 +10,7 @@
 //! standard error and an exit code by cause; nothing prints a backtrace.
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+mod advice;
 mod cli;
 mod command;
 mod member;

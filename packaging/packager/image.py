@@ -61,7 +61,8 @@ def system(source):
     tree = Tree()
     shell = pathlib.Path("/usr/bin/dash")
     shell = shell if shell.exists() else pathlib.Path("/bin/dash")
-    found = {library for program in [*source.programs.values(), shell] for library in needed(program)}
+    linked = [shell] if source.is_static else [*source.programs.values(), shell]
+    found = {library for program in linked for library in needed(program)}
     tree.put("bin/sh", shell.read_bytes(), 0o755)
     for path in sorted(found):
         tree.put(path.lstrip("/"), pathlib.Path(path).read_bytes(), 0o755)

@@ -24,6 +24,7 @@ class Source:
         self.epoch = epoch()
         self.scratch = scratch
         self.programs = {name: stripped(binaries / name, scratch / name) for name in PROGRAMS}
+        self.is_static = all(is_static(path) for path in self.programs.values())
         self.debian, self.machine, self.oci = architecture(self.programs["fednode"])
         for name, path in self.programs.items():
             said = run(path, "--version").strip()
@@ -58,10 +59,9 @@ def epoch():
     return int(given or run("git", "-C", ROOT, "log", "-1", "--format=%ct"))
 
 
-def built():
-    """Builds both binaries as `scripts/demo` does, and returns their folder."""
-    line = ". scripts/env.sh && need_compiler >&2 && cargo build --release --locked --bin fednode --bin fedboot >&2"
-    command = ["bash", "-euc", f"{line} && echo \"$CARGO_TARGET_DIR/release\""]
+def built(*flags):
+    """Builds both binaries as `scripts/demo` does, and returns their folder. `--cpu` leaves the GPU path out."""
+    command = ["bash", "-euc", f". scripts/env.sh && need_compiler >&2 && build_programs {' '.join(flags)}"]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         raise Unusable("cargo could not build the binaries")
@@ -76,6 +76,12 @@ def stripped(binary, target):
     run("strip", "--strip-unneeded", "--remove-section=.comment", "-o", target, binary)
     target.chmod(0o755)
     return target
+
+
+def is_static(binary):
+    """Whether a program is linked to no library, and so runs on any Linux."""
+    need("objdump", "binutils")
+    return "NEEDED" not in run("objdump", "-p", binary)
 
 
 def architecture(binary):

@@ -1,10 +1,10 @@
-"""The tarball: programs, units and documents, to be unpacked anywhere on a glibc system."""
+"""The tarball: programs, units and documents, to be unpacked anywhere; on a glibc system, unless the programs are static."""
 import re
 
 from .content import DOC, UNITS, Tree, packed
 from .source import ROOT, need, run
 
-README = """fednode {version} for {machine}, Linux with glibc {glibc} or newer.
+README = """fednode {version} for {machine}, {system}.
 
 bin/fednode and bin/fedboot run from any folder. Nothing need be installed:
 
@@ -13,6 +13,7 @@ bin/fednode and bin/fedboot run from any folder. Nothing need be installed:
 share/ holds manual pages and completions. systemd/ holds units: they expect the programs in /usr/bin and the users of
 sysusers.d/fednode.conf. doc/ holds licences, the list of changes and a bill of materials.
 """
+ANY = "any Linux. These programs train on the CPU alone"
 # Where the parts of the installed tree stand in the tarball.
 PLACES = [(f"{UNITS}/", "systemd/"), (f"{DOC}/", "doc/"), ("usr/lib/sysusers.d/", "sysusers.d/"),
           ("etc/fednode/", "systemd/"), ("usr/", "")]
@@ -20,12 +21,13 @@ PLACES = [(f"{UNITS}/", "systemd/"), (f"{DOC}/", "doc/"), ("usr/lib/sysusers.d/"
 
 def make(source, tree, out, level):
     """Writes the tarball into a folder and returns its path."""
-    name = f"fednode-{source.version}-{source.machine}-linux-gnu"
+    name = f"fednode-{source.version}-{source.machine}-linux-{'static' if source.is_static else 'gnu'}"
+    system = ANY if source.is_static else f"Linux with glibc {glibc(source)} or newer"
     moved = Tree()
     for path, file in tree.items():
         old, new = next(pair for pair in PLACES if path.startswith(pair[0]))
         moved[new + path.removeprefix(old)] = file
-    fields = {"version": source.version, "machine": source.machine, "glibc": glibc(source)}
+    fields = {"version": source.version, "machine": source.machine, "system": system}
     moved.put("README", README.format(**fields))
     moved.put("doc/CHANGELOG.md", (ROOT / "CHANGELOG.md").read_bytes())
     package = out / f"{name}.tar.gz"

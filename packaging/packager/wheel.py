@@ -20,8 +20,7 @@ EVERYWHERE = re.compile(r"ld-linux.*|lib(c|m|dl|rt|pthread|gcc_s)\.so\.\d+")
 WHEEL = """Wheel-Version: 1.0
 Generator: fednode scripts/package
 Root-Is-Purelib: false
-Tag: py3-none-{platform}
-"""
+{tags}"""
 METADATA = """Metadata-Version: 2.4
 Name: fednode
 Version: {version}
@@ -42,9 +41,9 @@ Description-Content-Type: text/markdown
 
 def make(source, tree, out, level):
     """Writes the wheel into a folder and returns its path."""
-    platform = f"manylinux_{glibc(source).replace('.', '_')}_{source.machine}"
-    check_libraries(source)
-    name = f"fednode-{source.version}"
+    version = f"{source.version}+cpu" if source.is_static else source.version
+    platform = platform_of(source)
+    name = f"fednode-{version}"
     wheel = Tree()
     for path in sorted(PYTHON.glob("fednode/*")):
         if path.is_file():
@@ -52,8 +51,9 @@ def make(source, tree, out, level):
     for program in source.programs:
         wheel[f"{name}.data/scripts/{program}"] = tree[f"usr/bin/{program}"]
     about = f"{name}.dist-info"
-    wheel.put(f"{about}/METADATA", METADATA.format(version=source.version, readme=(PYTHON / "README.md").read_text()))
-    wheel.put(f"{about}/WHEEL", WHEEL.format(platform=platform))
+    tags = "".join(f"Tag: py3-none-{one}\n" for one in platform.split("."))
+    wheel.put(f"{about}/METADATA", METADATA.format(version=version, readme=(PYTHON / "README.md").read_text()))
+    wheel.put(f"{about}/WHEEL", WHEEL.format(tags=tags))
     for licence in ("LICENSE-APACHE", "LICENSE-MIT"):
         wheel.put(f"{about}/licenses/{licence}", (ROOT / licence).read_bytes())
     wheel.put(f"{about}/sboms/fednode.cdx.json", sbom.document(source))
@@ -63,12 +63,15 @@ def make(source, tree, out, level):
     return package
 
 
-def check_libraries(source):
-    """Makes sure that the programs need no library that another system may lack."""
+def platform_of(source):
+    """The systems on which the programs run. They must need no library that one of them may lack."""
+    if source.is_static:
+        return f"manylinux_2_17_{source.machine}.musllinux_1_1_{source.machine}"
     for path in source.programs.values():
         needed = re.findall(r"NEEDED\s+(\S+)", run("objdump", "-p", path))
         if strange := [library for library in needed if not EVERYWHERE.fullmatch(library)]:
             raise Unusable(f"`{path.name}` needs {', '.join(strange)}, which not every Linux has: a wheel cannot hold it")
+    return f"manylinux_{glibc(source).replace('.', '_')}_{source.machine}"
 
 
 def record(wheel, own):

@@ -134,7 +134,7 @@ def federation(folder, tables):
 def errors(folder):
     expect("node.toml", fednode.Node, folder)
     expect("not both", fednode.load)
-    expect("no_such", fednode.load, folder / "no_such.safetensors")
+    expect("no_such.safetensors", fednode.load, folder / "no_such.safetensors")
     code = expect("missing.csv", fednode.swarm, own=["csv:missing.csv,label=x"] * 2)
     assert code == 4, code
 

@@ -248,3 +248,17 @@ fn the_keys_of_node_toml_are_those_of_the_book() {
         ([how](../how-to/variables.md)). This page is made from the code.\n";
     holds("docs/reference/node-toml.md", &page(head, &sample));
 }
+
+#[test]
+fn the_advice_is_that_of_the_book() {
+    let mut command = fednode();
+    command.args(["advise", "--all"]);
+    let output = run(command);
+    assert!(output.status.success());
+    let table = String::from_utf8(output.stdout).unwrap();
+    let head = "# Advice\n\n\
+        `fednode advise SOURCE` looks at your data and says what to begin with. Nothing leaves your machine for that. It gives the\n\
+        rows of this table that are for such data. The table is made from the code, and its figures are those of the pages that it\n\
+        names.\n\n";
+    holds("docs/reference/advice.md", &format!("{head}{table}"));
+}

@@ -141,6 +141,46 @@ fn files_of_three_owners_become_models_that_answer() {
     assert_eq!(names[..2], ["sick", "healthy"]);
     assert_eq!(names.len(), 3);
     what_all_tables_hold_is_described(folder.path(), &live);
+    for node in 1..=3 {
+        let log = log_of(folder.path(), node);
+        assert!(!log.contains(OTHER_NAMES), "{log}");
+    }
+}
+
+/// What a node says of a peer whose classes have other names.
+const OTHER_NAMES: &str = "seems to call the classes by other names";
+
+fn log_of(folder: &Path, node: usize) -> String {
+    std::fs::read_to_string(folder.join(format!("swarm/logs/node-{node}.log"))).unwrap()
+}
+
+#[test]
+fn a_label_column_that_means_the_reverse_is_noticed_on_both_sides() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables = three_hospitals(folder.path());
+    // At the last hospital 0 and 1 are sick, and all others are healthy.
+    let table = std::fs::read_to_string(&tables[2]).unwrap();
+    let reversed = table.lines().enumerate().map(|(at, line)| {
+        let (cells, grade) = line.rsplit_once('\t').unwrap();
+        match grade {
+            _ if at == 0 => line.to_owned(),
+            "0" | "1" => format!("{cells}\t3"),
+            _ => format!("{cells}\t0"),
+        }
+    });
+    let reversed: Vec<String> = reversed.collect();
+    std::fs::write(&tables[2], reversed.join("\n")).unwrap();
+    let more = ["--no-control", "--rounds", "3"];
+    let _ = json_of(&federation("swarm", folder.path(), &tables, &more));
+    let names = "its `sick` is like `healthy` here";
+    let told = |node| {
+        let log = log_of(folder.path(), node);
+        let lines = log.lines().filter(|line| line.contains(OTHER_NAMES));
+        let lines: Vec<String> = lines.map(str::to_owned).collect();
+        assert!(lines.iter().all(|line| line.contains(names)), "{lines:?}");
+        lines.len()
+    };
+    assert_eq!([told(1), told(2), told(3)], [1, 1, 2]);
 }
 
 /// Every node knows the same of everybody's columns, and it is what the three tables hold together.
@@ -314,4 +354,34 @@ fn test_rows_are_those_that_the_owner_names() {
         108,
         "all 120 rows, less a tenth for validation"
     );
+}
+
+#[test]
+fn advice_is_for_the_data_that_are_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = hospital(folder.path(), "north.csv", 120, 40, ',');
+    let advise = |source: &str| {
+        let mut command = fednode();
+        command.args(["advise", "--json", source]);
+        run(command)
+    };
+    let answer = json_of(&advise(&source(&table)));
+    let pieces = answer["advice"].as_array().unwrap();
+    let about: Vec<&str> = pieces
+        .iter()
+        .map(|piece| piece["about"].as_str().unwrap())
+        .collect();
+    assert_eq!(about, ["algorithm", "tests", "privacy"], "{answer}");
+    assert_eq!(
+        (answer["samples"].as_u64(), answer["test_samples"].as_u64()),
+        (Some(120), Some(30))
+    );
+    // 1.96 * sqrt(0.5 * 0.5 / 30)
+    assert!(
+        (answer["uncertainty"].as_f64().unwrap() - 0.17892).abs() < 1e-4,
+        "{answer}"
+    );
+    let all_sick = folder.path().join("sick.csv");
+    std::fs::write(&all_sick, "age,grade\n50,2\n60,3\n").unwrap();
+    assert_fails(&advise(&source(&all_sick)), 4, &["one class only"]);
 }

@@ -188,9 +188,18 @@ impl Model {
 
     /// Reads an exported model; its card lies beside it.
     fn exported(path: &Path) -> anyhow::Result<Self> {
-        let card = read_json(&path.with_extension("json"))?;
+        // First the model: a name that is wrong is wrong for both files.
+        let params = read_params(path)?;
+        let beside = path.with_extension("json");
+        if !beside.exists() {
+            let (model, card) = (path.display(), beside.display());
+            let advice = "`fednode export` writes both files, so keep them together";
+            let text = format!("`{model}` has no card `{card}` beside it: {advice}");
+            return Err(fail(ExitCode::State, text));
+        }
+        let card = read_json(&beside)?;
         Ok(Self {
-            params: read_params(path)?,
+            params,
             common: None,
             is_under_way: false,
             path: path.to_owned(),

@@ -431,6 +431,13 @@ pub enum Note {
         /// The round.
         round: Round,
     },
+    /// A peer seems to have the classes under other names.
+    Renamed {
+        /// The peer.
+        node: NodeId,
+        /// Pairs of a class of this node and the peer's class that is like it.
+        classes: Vec<(u32, u32)>,
+    },
     /// The statistics of a member are left out of the mean.
     Disbelieved {
         /// The round.

@@ -19,6 +19,8 @@ use burn::tensor::{Device, DeviceKind};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde::{Deserialize, Serialize};
 
+use crate::vulkan;
+
 /// What the user asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
@@ -142,6 +144,9 @@ pub enum OpenError {
         "adapter `{0}` does not say what kind of device it is and cannot be used: try another, or `cpu`"
     )]
     Unknown(String),
+    /// The program is one for the CPU alone.
+    #[error("this program was built for the CPU alone: choose device `cpu`")]
+    NotBuilt,
 }
 
 /// An open device; clones share it and its threads.
@@ -227,7 +232,7 @@ pub(crate) fn open_adapter(adapter: &Adapter) -> Result<Device, OpenError> {
     let selector = adapter
         .selector()
         .ok_or_else(|| OpenError::Unknown(adapter.name.clone()))?;
-    Ok(Device::vulkan(selector))
+    vulkan::open(selector).ok_or(OpenError::NotBuilt)
 }
 
 #[cfg(test)]

@@ -16,7 +16,8 @@
 //! - [`model`]: one file per model; a model is a list of layers that algorithms split where they need.
 //! - [`own_model`]: nodes of different models in one federation.
 //! - [`gate`]: top-1 routing, the core of the mixture of experts.
-//! - [`device`] and [`probe`]: GPU through Vulkan, or the CPU; how to find out without being taken down by a driver.
+//! - [`device`] and [`probe`]: GPU through Vulkan, or the CPU; how to find out without being taken down by a driver;
+//!   `vulkan` alone touches it, and is left out of programs for the CPU.
 //! - `pool`: the stage after the last round, a mixture of everybody's private modules.
 //! - `frozen`: what frozen parts make of each sample, computed once per stage; [`CacheBudget`]: where that is kept, memory or a
 //!   file; `augment`: random crops and flips.
@@ -78,6 +79,7 @@ mod memory;
 mod noised;
 mod pool;
 mod train;
+mod vulkan;
 mod weights;
 mod worker;
 

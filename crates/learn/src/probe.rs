@@ -20,13 +20,13 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use burn::tensor::wgpu::wgpu;
 use burn::tensor::{Device, Tensor, TensorData};
 use serde::{Deserialize, Serialize};
 
-use crate::device::{self, Adapter, AdapterKind, DeviceChoice, Selected};
+use crate::device::{self, Adapter, DeviceChoice, Selected};
 use crate::model::{Cut, Net};
 use crate::train::cross_entropy;
+use crate::vulkan;
 use crate::weights::{self, Weights};
 
 /// Longest answer of a child; a list of adapters is far below.
@@ -68,6 +68,11 @@ enum Answer {
 /// Tells why no device could be had.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
+    /// The program is one for the CPU alone.
+    #[error(
+        "this program was built for the CPU alone: install the one with the GPU path, or choose device `cpu`"
+    )]
+    NotBuilt,
     /// Vulkan offers no hardware.
     #[error("no GPU found: install its Vulkan driver and libvulkan1, or choose device `cpu`{}", software_hint(.software))]
     NoHardware {
@@ -148,6 +153,9 @@ fn listed(names: &[String]) -> String {
 pub fn adapters(command: &ProbeCommand) -> Result<Vec<Adapter>, ProbeError> {
     let what = "this machine";
     match ask(command, "list", what)? {
+        Answer::Adapters(adapters) if adapters.is_empty() && !vulkan::IS_BUILT => {
+            Err(ProbeError::NotBuilt)
+        }
         Answer::Adapters(adapters) => Ok(adapters),
         Answer::Fails(reason) => Err(ProbeError::Unusable {
             what: what.into(),
@@ -293,36 +301,7 @@ pub fn answer(question: &str) -> String {
 
 /// Lists the Vulkan adapters of this machine. May crash with a bad driver: call it in a child only.
 pub fn adapters_in_process() -> Vec<Adapter> {
-    let backends = wgpu::Backends::VULKAN;
-    let descriptor = wgpu::InstanceDescriptor {
-        backends,
-        ..wgpu::InstanceDescriptor::new_without_display_handle()
-    };
-    let found =
-        futures::executor::block_on(wgpu::Instance::new(descriptor).enumerate_adapters(backends));
-    // Every kind counts from zero on its own: that is how burn addresses adapters.
-    let mut counts = [0; 3];
-    let mut number = |kind: usize| {
-        counts[kind] += 1;
-        counts[kind] - 1
-    };
-    let describe = |(index, adapter): (usize, &wgpu::Adapter)| {
-        let info = adapter.get_info();
-        let kind = match info.device_type {
-            wgpu::DeviceType::DiscreteGpu => AdapterKind::Discrete(number(0)),
-            wgpu::DeviceType::IntegratedGpu => AdapterKind::Integrated(number(1)),
-            wgpu::DeviceType::VirtualGpu => AdapterKind::Virtual(number(2)),
-            wgpu::DeviceType::Cpu => AdapterKind::Software,
-            wgpu::DeviceType::Other => AdapterKind::Unknown,
-        };
-        Adapter {
-            index,
-            name: info.name,
-            driver: info.driver,
-            kind,
-        }
-    };
-    found.iter().enumerate().map(describe).collect()
+    vulkan::adapters()
 }
 
 /// Computes on a device and compares with the CPU. May crash or hang with a bad driver: call it in a child only.

@@ -3,6 +3,7 @@
 //! The driver is SwiftShader as Debian's `chromium-common` installs it, or whatever `VK_DRIVER_FILES` names. Without
 //! one the tests say that they were skipped, past the capture of the test harness. Drivers are chosen by environment,
 //! so everything that touches Vulkan runs in a child: this very test program with one test selected.
+#![cfg(feature = "vulkan")]
 #![allow(clippy::unwrap_used)]
 
 mod common;

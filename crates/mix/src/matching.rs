@@ -15,6 +15,7 @@ use std::sync::Arc;
 use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet};
 
 pub use agreement::ClassMeans;
+pub use agreement::renaming::Renaming;
 pub use noised::means_of_noised;
 
 use crate::similarity::Proxies;
@@ -47,6 +48,8 @@ pub struct MatchingRow {
     pub most_norm_ratio: f64,
     /// Judges what was fetched against the own expert of that slot, where proxies can be copied.
     pub admits: Option<Admits>,
+    /// Finds peers that have the node's classes under other names, where proxies tell of classes.
+    pub renamings: Option<Renamings>,
 }
 
 /// What a node gets of the sources of a row.
@@ -63,6 +66,9 @@ pub type Rows = fn(&[ExpertId], &BTreeMap<NodeId, Arc<ProxySet>>, &ExpertExchang
 
 /// Judges an expert that was fetched, given the own one, it and the exchange; says in one line why it is refused.
 pub type Admits = fn(&ParamSet, &ParamSet, &ExpertExchange) -> Result<(), String>;
+
+/// Finds the peers that have the classes of a node under other names, from the proxies that are known.
+pub type Renamings = fn(NodeId, &BTreeMap<NodeId, Arc<ProxySet>>, &ExpertExchange) -> Vec<Renaming>;
 
 /// Makes a row for each own expert, given the proxies that are of the own ones' dimension.
 fn by_cosine(

@@ -10,7 +10,7 @@ use fednode_core::{
     AggregationPlan, ExpertExchange, ExpertId, Lineage, NodeId, ProxySet, Round, Slot,
 };
 
-use crate::matching;
+use crate::matching::{self, Renaming};
 use crate::similarity::Proxies;
 
 /// Computes a node's own rows from the proxies it knows, its own among them.
@@ -43,6 +43,17 @@ pub fn plan(
         lineage,
         rows,
     }
+}
+
+/// Returns the peers that have the classes of a node under other names; nobody where proxies tell nothing of classes.
+pub fn renamings(
+    own: NodeId,
+    known: &BTreeMap<NodeId, Arc<ProxySet>>,
+    exchange: &ExpertExchange,
+) -> Vec<Renaming> {
+    let row = matching::find(exchange.matching.name());
+    let renamings = row.and_then(|row| row.renamings);
+    renamings.map_or(Vec::new(), |renamings| renamings(own, known, exchange))
 }
 
 /// Returns the other nodes by how alike an expert of theirs is to one of the own ones, the nearest first.

@@ -271,7 +271,8 @@ impl Opened {
             written,
         } = self;
         let clock = Clock::start();
-        let mut notebook = healed(&store, restored.as_ref(), clock.now());
+        let mut notebook = Notebook::of(&config.spec.fingerprints.class_names);
+        heal(&mut notebook, &store, restored.as_ref(), clock.now());
         // Read before the network starts, which must know at once what it has heard and said before.
         let memories = Memories::read(&store.ledger)?;
         let known = memories.adverts();
@@ -325,14 +326,12 @@ fn books(me: NodeId, config: &MemberConfig, restored: Option<Restored>) -> (OwnB
 }
 
 /// Notes what was mended when the folder was opened.
-fn healed(store: &Store, restored: Option<&Restored>, now: Timestamp) -> Notebook {
-    let mut notebook = Notebook::default();
+fn heal(notebook: &mut Notebook, store: &Store, restored: Option<&Restored>, now: Timestamp) {
     let warnings = store
         .warnings
         .iter()
         .chain(restored.and_then(|restored| restored.warning.as_ref()));
     warnings.for_each(|warning| notebook.warn(now, warning.clone()));
-    notebook
 }
 
 /// Writes what a start leaves in the state folder.

@@ -22,9 +22,19 @@ const NAMED: usize = 5;
 #[derive(Debug, Default)]
 pub(crate) struct Notebook {
     remarks: VecDeque<Remark>,
+    /// The names of the classes, where the federation has some.
+    class_names: Vec<String>,
 }
 
 impl Notebook {
+    /// Begins one that calls classes by these names.
+    pub(crate) fn of(class_names: &[String]) -> Self {
+        Self {
+            class_names: class_names.to_vec(),
+            ..Self::default()
+        }
+    }
+
     /// Keeps a line for `status`.
     pub(crate) fn remark(&mut self, at: Timestamp, text: impl Into<String>) {
         self.keep(Remark {
@@ -43,7 +53,7 @@ impl Notebook {
 
     /// Logs a note of the machine, keeps it and returns its text.
     pub(crate) fn note(&mut self, at: Timestamp, note: &Note) -> String {
-        let text = plain_line(&describe(note)).into_owned();
+        let text = plain_line(&describe(note, &self.class_names)).into_owned();
         log(note, &text);
         self.remark(at, text.clone());
         text
@@ -78,6 +88,7 @@ fn log(note: &Note, text: &str) {
         Note::Rejoined { from, to } => info!(%from, %to, "{text}"),
         Note::Equivocated(node) | Note::Revoked(node) => warn!(%node, "{text}"),
         Note::CheatFound { node, round } => warn!(%node, %round, "{text}"),
+        Note::Renamed { node, .. } => warn!(%node, "{text}"),
         Note::Disbelieved { round, node, .. } => warn!(%node, %round, "{text}"),
         Note::PoolGathered { missing, strangers } if missing.is_empty() && strangers.is_empty() => {
             info!("{text}")
@@ -87,7 +98,7 @@ fn log(note: &Note, text: &str) {
     }
 }
 
-fn describe(note: &Note) -> String {
+fn describe(note: &Note, class_names: &[String]) -> String {
     match note {
         Note::RoundStarted(round) => format!("round {round} begins"),
         Note::SitsOut(round) => {
@@ -130,6 +141,7 @@ fn describe(note: &Note) -> String {
                 node.short()
             )
         }
+        Note::Renamed { node, classes } => describe_renamed(*node, classes, class_names),
         Note::Disbelieved {
             round,
             node,
@@ -155,6 +167,23 @@ fn describe_missing(round: Round, experts: &[ExpertId]) -> String {
     };
     let names = names.join(", ");
     format!("round {round}: did not arrive in time: experts {names}{more}")
+}
+
+fn describe_renamed(node: NodeId, classes: &[(u32, u32)], names: &[String]) -> String {
+    let name = |class: u32| match names.get(class as usize) {
+        Some(name) => format!("`{name}`"),
+        None => format!("class {class}"),
+    };
+    let pairs = classes.iter().take(NAMED);
+    let pairs: Vec<String> = pairs
+        .map(|(own, theirs)| format!("its {} is like {} here", name(*theirs), name(*own)))
+        .collect();
+    format!(
+        "node {} seems to call the classes by other names: {}; compare the label columns of both, its statistics have no \
+         weight until then",
+        node.short(),
+        pairs.join(", ")
+    )
 }
 
 fn describe_pool(missing: &[NodeId], strangers: &[NodeId]) -> String {
@@ -267,6 +296,21 @@ mod tests {
         for line in notebook.lines() {
             assert!(!line.text.chars().any(char::is_control), "{line:?}");
         }
+    }
+
+    #[test]
+    fn classes_under_other_names_are_told_by_their_names() {
+        let names = ["healthy", "sick"].map(str::to_owned);
+        let node = NodeId::from_bytes([1; 32]);
+        let classes = vec![(0, 1), (1, 0)];
+        let note = Note::Renamed { node, classes };
+        let text = Notebook::of(&names).note(Timestamp(1), &note);
+        assert!(
+            text.contains("its `sick` is like `healthy` here, its `healthy` is like `sick` here"),
+            "{text}"
+        );
+        let text = Notebook::default().note(Timestamp(1), &note);
+        assert!(text.contains("its class 1 is like class 0 here"), "{text}");
     }
 
     #[test]

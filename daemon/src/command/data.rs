@@ -38,7 +38,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let misfits = spec
         .as_ref()
         .map_or_else(Vec::new, |spec| misfits(&found, spec));
-    let answer = Answer {
+    let answer = Look {
         misfits: spec.is_some().then(|| misfits.clone()),
         ..found
     };
@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 }
 
 /// Reads a source; the path of a table is one.
-fn source(text: &str) -> anyhow::Result<DataSource> {
+pub(super) fn source(text: &str) -> anyhow::Result<DataSource> {
     let ending = text.rsplit('.').next().unwrap_or_default();
     let is_table = ["csv", "tsv"]
         .iter()
@@ -82,15 +82,15 @@ fn read(path: &std::path::Path) -> anyhow::Result<FederationSpec> {
 
 /// What the data hold.
 #[derive(Debug, Serialize)]
-struct Answer {
-    source: String,
-    samples: usize,
+pub(super) struct Look {
+    pub(super) source: String,
+    pub(super) samples: usize,
     /// Samples for tests, where the data say which those are.
     #[serde(skip_serializing_if = "Option::is_none")]
-    test_samples: Option<usize>,
-    classes: Vec<Class>,
+    pub(super) test_samples: Option<usize>,
+    pub(super) classes: Vec<Class>,
     /// Channels, height and width of a sample as a model gets it.
-    input: [usize; 3],
+    pub(super) input: [usize; 3],
     columns: Vec<Column>,
     /// What does not go with the federation, if one was named.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -98,9 +98,9 @@ struct Answer {
 }
 
 #[derive(Debug, Serialize)]
-struct Class {
+pub(super) struct Class {
     name: String,
-    samples: usize,
+    pub(super) samples: usize,
 }
 
 #[derive(Debug, Serialize)]
@@ -125,7 +125,7 @@ struct Misfit {
     breaks: bool,
 }
 
-fn look(source: &DataSource) -> anyhow::Result<Answer> {
+pub(super) fn look(source: &DataSource) -> anyhow::Result<Look> {
     let opened = source.open().or_fail(ExitCode::Data)?;
     let pool = opened.pool().or_fail(ExitCode::Data)?;
     let facts = data::facts(source)?;
@@ -145,7 +145,7 @@ fn look(source: &DataSource) -> anyhow::Result<Answer> {
         );
     }
     let columns = survey.map(|survey| survey.proposals()).unwrap_or_default();
-    Ok(Answer {
+    Ok(Look {
         source: source.to_string(),
         samples: pool.labels.len(),
         test_samples: pool
@@ -206,7 +206,7 @@ impl Column {
 }
 
 /// Returns what of the data does not go with a federation.
-fn misfits(found: &Answer, spec: &FederationSpec) -> Vec<Misfit> {
+fn misfits(found: &Look, spec: &FederationSpec) -> Vec<Misfit> {
     let of_column = |wanted: &TableColumn| {
         let is_it = |own: &&Column| own.name.eq_ignore_ascii_case(&wanted.name);
         match found.columns.iter().find(is_it) {
@@ -294,7 +294,7 @@ impl Misfit {
     }
 }
 
-impl Report for Answer {
+impl Report for Look {
     fn human(&self) -> String {
         let classes: Vec<String> = self
             .classes

@@ -1,5 +1,6 @@
 //! The commands, one file each: what is typed, what is done, what is printed.
 
+pub(crate) mod advise;
 pub(crate) mod algorithms;
 pub(crate) mod completions;
 pub(crate) mod dashboard;

@@ -1,9 +1,9 @@
 //! What a node remembers across a restart, beside its phase and the chain that it follows.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fednode_core::{
-    AggregationPlan, BlobId, BlobRef, ExpertId, Lineage, LocalReport, ProxyOffer, Round,
+    AggregationPlan, BlobId, BlobRef, ExpertId, Lineage, LocalReport, NodeId, ProxyOffer, Round,
 };
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +26,9 @@ pub(super) struct Memory {
     pub(super) report: Option<LocalReport>,
     /// The private module that this node offers.
     pub(super) module: Option<BlobRef>,
+    /// Peers of whom was told that they have the classes under other names. No checkpoint holds them: a restart tells again.
+    #[serde(default)]
+    pub(super) told_renamed: BTreeSet<NodeId>,
 }
 
 impl Memory {
@@ -38,6 +41,7 @@ impl Memory {
             held: state.held,
             report: state.report,
             module: state.module,
+            told_renamed: BTreeSet::new(),
         };
         (state.phase, state.head, memory)
     }

@@ -4,6 +4,7 @@ use fednode_core::{ExpertOffer, FederationSpec, Local, NodeId, PlanRow, Round, S
 
 use super::following;
 use super::shared::Shared;
+use crate::event::Note;
 
 pub(super) fn weighs_by_use(spec: &FederationSpec) -> bool {
     spec.exchange
@@ -95,6 +96,14 @@ pub(super) fn renew(shared: &mut Shared) {
     if known.contains_key(&me) {
         let renewed = fednode_mix::plan::plan(me, last, lineage, &known, exchange);
         shared.memory.plan = Some(renewed);
+        let renamings = fednode_mix::plan::renamings(me, &known, exchange);
+        for renaming in renamings {
+            // Once is enough: the classes of a node hardly ever change their names.
+            if shared.memory.told_renamed.insert(renaming.node) {
+                let (node, classes) = (renaming.node, renaming.classes);
+                shared.outbox.note(Note::Renamed { node, classes });
+            }
+        }
         following::follow_nearest(shared, last, &known);
     }
 }

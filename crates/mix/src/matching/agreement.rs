@@ -17,8 +17,12 @@
 //! mean of a node's own class means is taken away before they are compared: what counts is how classes differ. For two
 //! classes that is the sign of the product of both differences.
 //!
+//! A peer that has the node's classes under other names is told of ([`renaming`]).
+//!
 //! What travels as the proxy is one row of numbers: C, then the counts, then the means class by class. Counts are in
 //! millions. So the cosine of two proxies, by which large federations look for neighbours, is one of their means.
+
+pub(super) mod renaming;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -42,6 +46,7 @@ pub(super) const ROW: MatchingRow = MatchingRow {
         first.into_iter().collect()
     },
     admits: Some(|own, theirs, _| judge(own, theirs, AS_THEY_ARE).map_err(|lie| lie.to_string())),
+    renamings: Some(|own, known, _| renaming::renamings(own, known, AS_THEY_ARE)),
 };
 
 pub(super) const ROW_OF_SITES: MatchingRow = MatchingRow {
@@ -55,6 +60,7 @@ pub(super) const ROW_OF_SITES: MatchingRow = MatchingRow {
         first.into_iter().collect()
     },
     admits: Some(|own, theirs, _| judge(own, theirs, BY_SITE).map_err(|lie| lie.to_string())),
+    renamings: Some(|own, known, _| renaming::renamings(own, known, BY_SITE)),
 };
 
 /// How the class means of two nodes are compared.

@@ -26,6 +26,7 @@ pub(super) const ROW: MatchingRow = MatchingRow {
         super::by_cosine(own, known, |proxies, own| row(proxies, own, limit))
     },
     admits: None,
+    renamings: None,
 };
 
 fn row(proxies: &Proxies<'_>, own: ExpertId, limit: usize) -> PlanRow {

@@ -16,7 +16,7 @@
 use fednode_core::ParamSet;
 use fednode_privacy::statistics::Shares;
 
-use super::agreement::{self, ClassMeans, Comparison, Lie, Sums};
+use super::agreement::{self, ClassMeans, Comparison, Lie, Sums, renaming};
 use super::{Gives, MatchingRow};
 
 pub(super) const ROW: MatchingRow = MatchingRow {
@@ -35,6 +35,10 @@ pub(super) const ROW: MatchingRow = MatchingRow {
     },
     admits: Some(|own, theirs, exchange| {
         judge(own, theirs, exchange.noise.unwrap_or_default()).map_err(|lie| lie.to_string())
+    }),
+    renamings: Some(|own, known, exchange| {
+        let by = Comparison::of_noised(exchange.noise.unwrap_or_default());
+        renaming::renamings(own, known, by)
     }),
 };
 

@@ -28,6 +28,7 @@ pub(super) const ROW: MatchingRow = MatchingRow {
         super::by_cosine(own, known, |proxies, own| row(proxies, own, exchange))
     },
     admits: None,
+    renamings: None,
 };
 
 fn row(proxies: &Proxies<'_>, own: ExpertId, exchange: &ExpertExchange) -> PlanRow {

@@ -43,6 +43,7 @@ pub(super) const ROW: MatchingRow = MatchingRow {
         own.iter().map(row).collect()
     },
     admits: None,
+    renamings: None,
 };
 
 pub(super) const BOUNDED_ROW: MatchingRow = MatchingRow {

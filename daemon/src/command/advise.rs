@@ -1,0 +1,137 @@
+//! `fednode advise`: what to begin with, by what the data are. Nothing leaves the machine.
+
+use fednode_cli::data;
+use fednode_cli::failure::fail;
+use fednode_cli::output::{self, Form, Report};
+use fednode_cli::table::percent;
+use fednode_runtime::exit::ExitCode;
+use serde::Serialize;
+
+use super::data::{Look, look, source};
+use crate::advice::{self, Facts, Kind, Row};
+
+/// The share of a node's samples that is kept for tests where nothing else is said.
+const TESTS: f64 = 0.25;
+
+/// What is typed.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The data: a table's file, or any source as `--data` takes it.
+    #[arg(value_name = "SOURCE", required_unless_present = "all")]
+    source: Option<String>,
+    /// Print all advice for whatever data, as a table in Markdown.
+    #[arg(long, conflicts_with = "source")]
+    all: bool,
+}
+
+/// Looks at the data and prints the advice for them.
+pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    let Some(source_text) = &args.source else {
+        return output::write(&advice::markdown());
+    };
+    let source = source(source_text)?;
+    let about = data::facts(&source)?;
+    let kind = match (about.vocabulary, about.is_table) {
+        (0, false) => Kind::Image,
+        (0, true) => Kind::Table,
+        _ => Kind::Text,
+    };
+    let found = look(&source)?;
+    let tests = found
+        .test_samples
+        .unwrap_or((found.samples as f64 * TESTS) as usize);
+    let facts = Facts {
+        kind,
+        samples: found.samples,
+        tests,
+        classes: found.classes.iter().map(|class| class.samples).collect(),
+        input: found.input,
+    };
+    if facts.classes.iter().filter(|n| **n > 0).count() < 2 {
+        let text = format!(
+            "`{}` has samples of one class only: there is nothing to tell apart",
+            found.source
+        );
+        return Err(fail(ExitCode::Data, text));
+    }
+    output::print(&Answer::of(&found, &facts), form)
+}
+
+/// The advice for some data.
+#[derive(Debug, Serialize)]
+struct Answer {
+    source: String,
+    samples: usize,
+    test_samples: usize,
+    /// The share of the commonest class.
+    commonest: f64,
+    /// How far chance alone moves an accuracy on the test samples, up or down, at 95 %.
+    uncertainty: f64,
+    advice: Vec<Piece>,
+}
+
+#[derive(Debug, Serialize)]
+struct Piece {
+    about: &'static str,
+    advice: &'static str,
+    why: &'static str,
+    page: &'static str,
+}
+
+impl Answer {
+    fn of(found: &Look, facts: &Facts) -> Self {
+        let piece = |row: &Row| Piece {
+            about: row.about,
+            advice: row.advice,
+            why: row.why,
+            page: row.page,
+        };
+        Self {
+            source: found.source.clone(),
+            samples: facts.samples,
+            test_samples: facts.tests,
+            commonest: facts.commonest(),
+            uncertainty: facts.uncertainty(),
+            advice: advice::of(facts).map(piece).collect(),
+        }
+    }
+}
+
+impl Report for Answer {
+    fn human(&self) -> String {
+        let tests = match self.test_samples {
+            0 => "none of them for tests".to_owned(),
+            n => format!(
+                "{n} of them for tests (an accuracy is known to ± {})",
+                percent(self.uncertainty)
+            ),
+        };
+        let commonest = percent(self.commonest);
+        let mut page = format!(
+            "{}: {} samples, {tests}; the commonest class has {commonest}\n",
+            self.source, self.samples
+        );
+        for piece in &self.advice {
+            page += &format!(
+                "\n{}: {}\n    because {}\n    {}\n",
+                piece.about, piece.advice, piece.why, piece.page
+            );
+        }
+        let tried = "\nTry it with everybody's data, or parts of yours, on this machine:\n";
+        page + tried
+            + &format!(
+                "    fednode swarm --own {0} --own {0}\n",
+                quoted(&self.source)
+            )
+    }
+}
+
+/// Quotes a word for a shell where it needs that.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "/:.,=_-".contains(c);
+    if word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
