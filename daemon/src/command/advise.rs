@@ -117,12 +117,10 @@ impl Report for Answer {
                 piece.about, piece.advice, piece.why, piece.page
             );
         }
-        let tried = "\nTry it with everybody's data, or parts of yours, on this machine:\n";
-        page + tried
-            + &format!(
-                "    fednode swarm --own {0} --own {0}\n",
-                quoted(&self.source)
-            )
+        let tried =
+            "\nTry it on this machine, with another owner's data or a part of yours as OTHER:\n";
+        let own = quoted(&self.source);
+        page + tried + &format!("    fednode swarm --own {own} --own OTHER\n")
     }
 }
 
