@@ -14,6 +14,7 @@ mod advice;
 mod cli;
 mod command;
 mod member;
+mod served;
 mod unlabelled;
 
 use std::process;

@@ -9,8 +9,9 @@ use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
-use fednode_e2e::{PATIENCE, fednode, json_of, run, signal};
+use fednode_e2e::{Federation, PATIENCE, fednode, json_of, run, signal};
 use flate2::Compression;
 use flate2::write::ZlibEncoder;
 use rustix::process::Signal;
@@ -104,20 +105,7 @@ impl Served {
     }
 
     fn ask(&self, line: &str, content_type: &str, body: &[u8]) -> (u16, Value) {
-        let mut stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        let (token, length) = (&self.token, body.len());
-        let head = format!(
-            "{line} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
-             Content-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n"
-        );
-        stream.write_all(head.as_bytes()).unwrap();
-        stream.write_all(body).unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).unwrap();
-        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
-        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
-        (status, serde_json::from_str(body).unwrap())
+        ask((&self.address, &self.token), line, content_type, body)
     }
 
     #[track_caller]
@@ -149,6 +137,29 @@ impl Drop for Served {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Asks a server, given its address and its token.
+fn ask(
+    (address, token): (&str, &str),
+    line: &str,
+    content_type: &str,
+    body: &[u8],
+) -> (u16, Value) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let length = body.len();
+    let head = format!(
+        "{line} HTTP/1.1\r\nHost: h\r\nConnection: close\r\nAuthorization: Bearer {token}\r\n\
+         Content-Type: {content_type}\r\nContent-Length: {length}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    stream.write_all(body).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    (status, serde_json::from_str(body).unwrap())
 }
 
 /// Predicts on the command line; `-` is what `stdin` holds.
@@ -338,4 +349,65 @@ fn an_exported_model_of_images_answers_too() {
     let cut = r#"{"images": ["iVBORw0KGgo="]}"#;
     served.refuses("application/json", cut, 400, "images[0]");
     served.end();
+}
+
+#[test]
+fn a_running_node_answers_with_its_newest_model() {
+    let federation = Federation::new(2, 5_000, &[]);
+    let (_hub, address) = federation.start_aggregator();
+    let serve = ["--set", "serve=127.0.0.1:0"];
+    let mut node = federation.start_node(1, &[&address], &serve);
+    let _other = federation.start_node(2, &[&address], &[]);
+    node.wait_for_records(1);
+    let access_file = node.state.join("serve.json");
+    let served = || access_file.exists();
+    wait("an access file", served);
+    let access: Value = serde_json::from_slice(&std::fs::read(&access_file).unwrap()).unwrap();
+    let door = (
+        access["address"].as_str().unwrap(),
+        access["token"].as_str().unwrap(),
+    );
+    let round = || {
+        let (status, facts) = ask(door, "GET /v1/model", "", b"");
+        assert_eq!(
+            (status, &facts["is_final"]),
+            (200, &json!(false)),
+            "{facts}"
+        );
+        facts["round"].as_u64().unwrap()
+    };
+    let first = round();
+    let image = png(8, &[128; 64]);
+    let predict = || {
+        let (status, said) = ask(door, "POST /v1/predict?explain=true", "image/png", &image);
+        assert_eq!(status, 200, "{said}");
+        said["predictions"][0]["explanation"]["classes"].clone()
+    };
+    let before = predict();
+    wait("a model of a later round", || round() > first);
+    wait("other probabilities", || predict() != before);
+
+    // Its port is taken by itself, so another node cannot have it: that is said before anything begins.
+    let taken = ["--set", &format!("serve={}", door.0)];
+    let mut third = federation.start_node(2, &[&address], &taken);
+    assert_eq!(third.wait().code(), Some(5), "{}", third.log());
+    assert!(
+        third.log().contains("cannot serve the model at"),
+        "{}",
+        third.log()
+    );
+
+    signal(node.id(), Signal::INT);
+    assert_eq!(node.wait().code(), Some(130));
+    assert!(!access_file.exists());
+}
+
+/// Waits until something is so.
+#[track_caller]
+fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < PATIENCE, "{what} did not come");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }

@@ -8,6 +8,7 @@
 //! ([`fednode_runtime::settings`]), with its documentation, type and default; file, variable, flag and sample are made of
 //! that. What all members must agree on is not here but in `federation.toml` ([`crate::federation`]).
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use fednode_config::layers::{self, Settings, Variables};
@@ -51,6 +52,9 @@ config! {
         /// Whether others may have this node's private module, where the federation pools them after the last round. A node
         /// that keeps its module has a pool all the same.
         share_module: bool = true,
+        /// Where to answer over HTTP with this node's model, as `fednode serve` does, from the first round on; nowhere if absent.
+        /// Address and token are in `serve.json` of the state folder. Port 0 is one that the system chooses.
+        serve: Option<SocketAddr> = None => "ADDRESS:PORT",
         /// Where the samples come from. `kind` names a reader, which has keys of its own. On a command line the source is one
         /// text, which may stand here too: data = "csv:ward.csv,label=dx". Its variable is FEDNODE_DATA_SOURCE.
         data: DataSource = DataSource::default() => "SOURCE",

@@ -10,6 +10,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use fednode_core::{FederationSpec, ParamSet};
 use fednode_data::{DataSource, Extractor, Samples, Split, Vocabulary};
@@ -40,7 +41,7 @@ pub const VOCABULARY_FILE: &str = "vocabulary.txt";
 pub const CLASSES_FILE: &str = "classes.txt";
 
 /// How a model is named on the command line.
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub struct ModelArgs {
     /// The node whose model it is.
     #[command(flatten)]
@@ -103,7 +104,44 @@ pub struct Model {
     pub path: PathBuf,
 }
 
+/// Which model a state folder holds: another one after a round, and at the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Stamp(Option<(bool, SystemTime)>);
+
 impl ModelArgs {
+    /// Names the model of a node, and the file of its backbone where the settings name one.
+    pub fn of(state: PathBuf, backbone: Option<PathBuf>) -> Self {
+        Self {
+            state: StateArgs::of(state),
+            model: None,
+            device: "cpu".into(),
+            backbone,
+        }
+    }
+
+    /// Tells one model of a state folder from another without reading it. An exported model never changes.
+    ///
+    /// # Errors
+    /// Fails on a wrong configuration.
+    pub fn stamp(&self) -> anyhow::Result<Stamp> {
+        if self.model.is_some() {
+            return Ok(Stamp(None));
+        }
+        let state = self.state.folder()?;
+        let written = |path: &Path| path.metadata().and_then(|file| file.modified()).ok();
+        if let Some(at) = written(&state.join(final_model::FOLDER).join("card.json")) {
+            return Ok(Stamp(Some((true, at))));
+        }
+        let checkpoints = fs::read_dir(state.join("checkpoints"))
+            .into_iter()
+            .flatten();
+        let newest = checkpoints
+            .flatten()
+            .filter_map(|file| written(&file.path()))
+            .max();
+        Ok(Stamp(newest.map(|at| (false, at))))
+    }
+
     /// Reads the model.
     ///
     /// # Errors

@@ -28,15 +28,17 @@
 //! This crate knows HTTP and nothing of tensors, data formats or federations. A [`Reader`] and a [`Predictor`] bring those.
 //!
 //! ```no_run
+//! use std::sync::Arc;
+//!
 //! use fednode_serve::{Answer, Batch, Input, ModelFacts, Piece, Predictor, Reader, Refused, Server, Settings};
 //!
 //! /// Answers with class 0, whatever it is asked.
-//! struct Constant(ModelFacts);
+//! struct Constant(Arc<ModelFacts>);
 //!
 //! impl Reader for Constant {
 //!     type Samples = ();
-//!     fn facts(&self) -> &ModelFacts {
-//!         &self.0
+//!     fn facts(&self) -> Arc<ModelFacts> {
+//!         Arc::clone(&self.0)
 //!     }
 //!     fn read(&self, input: Input<'_>) -> Result<Batch<()>, Refused> {
 //!         match input {
@@ -57,7 +59,7 @@
 //!
 //! # async fn example() -> Result<(), fednode_serve::StartError> {
 //! let settings = Settings { bind: ([127, 0, 0, 1], 0).into(), access_file: "serve.json".into() };
-//! let server = Server::start(Constant(ModelFacts::default()), Zero, &settings).await?;
+//! let server = Server::start(Constant(Arc::default()), Zero, &settings).await?;
 //! println!("http://{}", server.address());
 //! server.stop().await;
 //! # Ok(())

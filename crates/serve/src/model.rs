@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 
 use serde::Serialize;
 use serde_json::Value;
@@ -165,8 +166,8 @@ pub trait Reader: Send + Sync + 'static {
     /// Samples in memory.
     type Samples: Send + 'static;
 
-    /// Says what the model is.
-    fn facts(&self) -> &ModelFacts;
+    /// Says what the model is. It may be another one for each request.
+    fn facts(&self) -> Arc<ModelFacts>;
 
     /// Makes samples that [`Predictor::predict`] does not refuse.
     ///

@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::access::{AccessFile, AccessGuard, equal_in_constant_time};
-use crate::model::{Answer, Batch, ModelFacts, Predictor, Reader, Refused};
+use crate::model::{Answer, Batch, Predictor, Reader, Refused};
 use crate::problem::Problem;
 use crate::queue::{Queue, WAITING};
 use crate::request::{Asked, Form, MOST_BYTES, check_count};
@@ -229,8 +229,9 @@ async fn openapi() -> impl IntoResponse {
     ([(header::CONTENT_TYPE, "application/json")], OPENAPI)
 }
 
-async fn model<R: Reader>(State(shared): State<Arc<Shared<R>>>) -> Json<ModelFacts> {
-    Json(shared.reader.facts().clone())
+async fn model<R: Reader>(State(shared): State<Arc<Shared<R>>>) -> impl IntoResponse {
+    let facts = shared.reader.facts();
+    Json(&*facts).into_response()
 }
 
 async fn predict<R: Reader>(
@@ -253,8 +254,13 @@ async fn predict<R: Reader>(
     let (batch, explain) = read(&shared, asked, body).await?;
     let Batch { samples, len, ids } = batch;
     let answers = shared.queue.predict(samples, len).await?;
-    let classes = &shared.reader.facts().classes;
-    Ok(Json(Predictions::new(answers, ids, classes, explain)))
+    let facts = shared.reader.facts();
+    Ok(Json(Predictions::new(
+        answers,
+        ids,
+        &facts.classes,
+        explain,
+    )))
 }
 
 /// Makes samples of a body; a large one on a thread that may take its time.
@@ -279,7 +285,8 @@ fn samples<R: Reader>(
     asked: &Asked,
     body: &[u8],
 ) -> Result<(Batch<R::Samples>, Explain), Refused> {
-    let said = asked.read(body, &reader.facts().input)?;
+    let facts = reader.facts();
+    let said = asked.read(body, &facts.input)?;
     let mut batch = reader.read(said.input)?;
     check_count(Some(batch.len))?;
     if batch.ids.is_empty() {
@@ -373,7 +380,7 @@ impl Predictions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Input, Piece};
+    use crate::model::{Input, ModelFacts, Piece};
     use serde_json::Value;
     use std::collections::BTreeSet;
 
@@ -381,7 +388,7 @@ mod tests {
 
     impl Reader for Nothing {
         type Samples = ();
-        fn facts(&self) -> &ModelFacts {
+        fn facts(&self) -> Arc<ModelFacts> {
             unreachable!("no request is made")
         }
         fn read(&self, _: Input<'_>) -> Result<Batch<()>, Refused> {

@@ -6,7 +6,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use fednode_serve::{
@@ -16,7 +16,7 @@ use fednode_serve::{
 use serde_json::{Value, json};
 
 /// Logistic regression by hand: the probability of `sick` is 1 / (1 + exp(50 - age)); a gap counts as 50.
-struct Ages(ModelFacts);
+struct Ages(Arc<ModelFacts>);
 
 impl Ages {
     fn new() -> Self {
@@ -27,7 +27,7 @@ impl Ages {
             range: Some([29.0, 77.0]),
             gaps: true,
         };
-        Self(ModelFacts {
+        Self(Arc::new(ModelFacts {
             federation: "wards".into(),
             rounds: 3,
             round: 3,
@@ -39,7 +39,7 @@ impl Ages {
             },
             measures: json!({"accuracy": 0.8}),
             ..ModelFacts::default()
-        })
+        }))
     }
 }
 
@@ -53,8 +53,8 @@ fn age(cell: &str) -> Option<f32> {
 impl Reader for Ages {
     type Samples = Vec<f32>;
 
-    fn facts(&self) -> &ModelFacts {
-        &self.0
+    fn facts(&self) -> Arc<ModelFacts> {
+        Arc::clone(&self.0)
     }
 
     fn read(&self, input: Input<'_>) -> Result<Batch<Vec<f32>>, Refused> {

@@ -20,13 +20,14 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use crate::member;
+use crate::served::{self, beside};
 use fednode_cli::config::Config;
 use fednode_cli::data::{self, Mine, is_own};
 use fednode_cli::device::Choice;
 use fednode_cli::failure::{OrFail, fail, no_learner};
 use fednode_cli::initial;
 use fednode_cli::layers;
-use fednode_cli::model::{CLASSES_FILE, MODEL_FILE, SPEC_FILE, VOCABULARY_FILE};
+use fednode_cli::model::{CLASSES_FILE, MODEL_FILE, ModelArgs, SPEC_FILE, VOCABULARY_FILE};
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Report};
 
@@ -106,6 +107,10 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     let own = with_own_model(&spec, &config, &mine)?;
     let trainer = trainer(&config, &own, &mine)?;
     member.facts = facts(&config, &spec, own.model.name.first(), &mine.split.train)?;
+    if let Some(bind) = config.serve {
+        beside::check(bind)?;
+        served::warn_of_reach(bind);
+    }
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder
         .worker_threads(NETWORK_THREADS)
@@ -117,6 +122,10 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
         if args.stop_when_stdin_closes {
             signals::stop_when_stdin_closes(stop.clone());
         }
+        let serving = config.serve.map(|bind| {
+            let args = ModelArgs::of(config.state().to_owned(), config.backbone.clone());
+            tokio::spawn(beside::serve(bind, args))
+        });
         let (told, mut addresses) = mpsc::channel(ADDRESSES);
         member.on_listening = Some(told);
         let printing = tokio::spawn(async move {
@@ -127,6 +136,11 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
         });
         let finished = fednode_runtime::run_node(member, trainer, stop).await;
         printing.abort();
+        if let Some(serving) = serving {
+            serving.abort();
+            // Its file goes with it.
+            let _ = serving.await;
+        }
         let finished = finished.map_err(|error| fail(error.exit_code(), error.to_string()))?;
         match finished.useless {
             None => Ok(()),
