@@ -32,15 +32,15 @@ build_programs() {
     local host
     host=$(rustc -vV | sed -n 's/^host: //p')
     if [ "${1:-}" != --cpu ]; then
-        cargo build --release --locked --bin fednode --bin fedboot >&2
+        cargo build --release --locked --bin fednode --bin fedboot >&2 || return
         echo "$CARGO_TARGET_DIR/release"
         return
     fi
     local static=()
     case $host in *-linux-gnu) static=(env RUSTFLAGS="-C target-feature=+crt-static") ;; esac
     # With a target named, flags are not for what runs during the build.
-    "${static[@]}" cargo build --release --locked -p fednode -p fedboot --no-default-features \
-        --target "$host" --target-dir "$CARGO_TARGET_DIR/cpu" >&2
+    ${static[@]+"${static[@]}"} cargo build --release --locked -p fednode -p fedboot --no-default-features \
+        --target "$host" --target-dir "$CARGO_TARGET_DIR/cpu" >&2 || return
     echo "$CARGO_TARGET_DIR/cpu/$host/release"
 }
 

@@ -40,7 +40,7 @@ pub(crate) struct Row {
 
 /// Rows or images of a node from which on a federation brought little.
 const MANY: usize = 3_000;
-/// Fewest samples of a class that are compared between nodes.
+/// Fewest samples of a class that hide one another.
 const FEW_OF_A_CLASS: usize = 5;
 /// Fewest test samples whose accuracy tells single points.
 const FEW_TESTS: usize = 400;
@@ -83,7 +83,7 @@ pub(crate) const TABLE: &[Row] = &[
         when: "images of one channel, at most 32x32",
         applies: Facts::is_small_and_grey,
         advice: "name no algorithm and no model",
-        why: "in nine regimes with 300 images a node the default gained 1 to 12 points on the best that a node does alone",
+        why: "in nine regimes with some 300 images a node the default gained 1 to 12 points on the best that a node does alone",
         page: "experiments/README.md#where-does-a-federation-pay",
     },
     Row {
@@ -124,30 +124,35 @@ pub(crate) const TABLE: &[Row] = &[
         applies: |facts| facts.commonest() >= SKEWED,
         advice: "look at balanced accuracy and the area under the curve, and not at accuracy",
         why: "whoever always names the commonest class has a high accuracy, too",
-        page: "docs/how-to/reports.md",
+        page: "docs/reference/files.md#the-folder-of-a-swarm-or-of-a-simulated-run",
     },
     Row {
         about: "classes",
-        when: "a class has fewer than 5 samples",
-        applies: |facts| facts.classes.iter().any(|n| *n < FEW_OF_A_CLASS),
+        when: "a class has one to four samples",
+        applies: |facts| {
+            facts
+                .classes
+                .iter()
+                .any(|n| (1..FEW_OF_A_CLASS).contains(n))
+        },
         advice: "join rare classes: `,classes=A=>B|…`",
-        why: "nodes compare classes of five samples and more; the mean of a smaller one nearly is its sample, for all to see",
+        why: "so small a class is hardly compared with others, and its mean nearly is its sample, for all to see",
         page: "docs/explanation/agreement.md#what-a-node-reveals",
     },
     Row {
         about: "privacy",
-        when: "images",
-        applies: |facts| facts.kind == Kind::Image,
-        advice: "`--privacy dp:8` if nobody may tell who is in your data; `fednode privacy` measures it at home",
+        when: "images of one channel, at most 32x32",
+        applies: Facts::is_small_and_grey,
+        advice: "`--privacy dp:8` bounds what others can tell of who is in your data; `fednode privacy` measures it at home",
         why: "with 20 nodes of 400 images half of the gain remained at ε = 8, and nothing at ε = 2",
         page: "experiments/README.md#what-does-privacy-cost",
     },
     Row {
         about: "privacy",
-        when: "tables and texts",
-        applies: |facts| facts.kind != Kind::Image,
+        when: "tables, texts, other images",
+        applies: |facts| !facts.is_small_and_grey(),
         advice: "read what others can see before you join",
-        why: "there is no promise for tables and texts yet",
+        why: "there is no promise for tables, texts and features of a backbone yet",
         page: "docs/explanation/privacy.md",
     },
 ];
@@ -168,6 +173,7 @@ pub(crate) fn markdown() -> String {
             page,
             ..
         } = row;
+        let advice = advice.replace('|', "\\|");
         format!("| {about} | {when} | {advice} | {why} | [more](../../{page}) |\n")
     };
     let head = "| about | for | advice | because | |\n|---|---|---|---|---|\n".to_owned();

@@ -37,8 +37,9 @@ def make(source, tree, out, level):
         "layers": [described for described, _ in layers],
     }
     described = blob(blobs, f"{MEDIA}.manifest.v1+json", as_json(manifest))
-    name = f"fednode:{source.version}"
-    described["annotations"] = {"org.opencontainers.image.ref.name": source.version,
+    tag = f"{source.version}-cpu" if source.is_static else source.version
+    name = f"fednode:{tag}"
+    described["annotations"] = {"org.opencontainers.image.ref.name": tag,
                                 "io.containerd.image.name": f"docker.io/library/{name}"}
     index = {"schemaVersion": 2, "mediaType": f"{MEDIA}.index.v1+json", "manifests": [described]}
     archive = Tree()
@@ -51,7 +52,7 @@ def make(source, tree, out, level):
         "Config": path_of(config["digest"]), "RepoTags": [name],
         "Layers": [path_of(described["digest"]) for described, _ in layers],
     }]))
-    package = out / f"fednode-{source.version}-{source.oci}.oci.tar"
+    package = out / f"fednode-{tag}-{source.oci}.oci.tar"
     package.write_bytes(archive.tar(source.epoch))
     return package
 

@@ -1,10 +1,12 @@
 """Uses every part of the installed package in a new folder, and fails where it does not do what it says."""
+import collections
 import json
 import pathlib
 import random
 import subprocess
 import sys
 import threading
+import time
 
 import fednode
 
@@ -64,13 +66,38 @@ def model_of(run, path):
         assert model([row]) == model([{**row, "pressure": float("nan")}])
         expect("column `age`", model, [{**rows[0], "age": "old"}])
         expect("give a list", model, rows[0])
+        expect("cannot be sent", model, [{**rows[0], "age": float("inf")}])
+        # Objects that are like mappings, lists in the order of the columns, and more than one request takes.
+        assert model([collections.UserDict(rows[0])]) == model(rows[:1])
+        names = [column["name"] for column in model.card["input"]["columns"]]
+        assert model([[rows[0][name] for name in names]]) == model(rows[:1])
+        many = model(rows[:3] * 7000)
+        assert [one.sample for one in many] == list(range(21000)) and many[20999].index == found[2].index
         # Several threads may ask one model.
         answers = [None] * 4
         threads = [threading.Thread(target=ask, args=(model, rows, answers, place)) for place in range(4)]
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
         assert all(answer == answers[0] for answer in answers)
+    expect("the model is closed", model, rows)
+    killed = run.model(1)
+    killed._process.kill()
+    expect("ended with exit code -9", killed, rows)
+    expect("the model is closed", killed, rows)
     held_to_predict(run, path, found)
+    ends_with_its_program(run)
+
+
+def ends_with_its_program(run):
+    """A server is gone soon after the program that started it was killed."""
+    file = run.folder / "models" / "1.safetensors"
+    code = f"import fednode, os; model = fednode.load({str(file)!r}); print(model._process.pid, flush=True); os.kill(os.getpid(), 9)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    server = pathlib.Path(f"/proc/{int(done.stdout)}")
+    end = time.monotonic() + 20
+    while server.exists():
+        assert time.monotonic() < end, "the server outlived its program"
+        time.sleep(0.05)
 
 
 def ask(model, rows, answers, place):
@@ -95,6 +122,7 @@ def digits(folder):
         [one] = model([grey_png(8, 8)])
         assert one.name in model.classes and 0 < one.probability <= 1 and one.probabilities is None
         expect("images[0]", model, [b"no image"])
+        assert len(model([grey_png(8, 8) + bytes(1 << 20)] * 20)) == 20, "21 MB of images"
         expect("cannot be read", model, ["missing.png"])
 
 
@@ -122,12 +150,22 @@ def federation(folder, tables):
             expect("runs already", member.start)
             member.wait(120)
             organiser.wait(120)
+            assert fednode.run("advise", "--all")["advice"] and fednode.run("algorithms")
+            expect("says nothing in JSON", fednode.run, "completions", "bash")
             status = organiser.status()
             assert status["finished"] and status["round"] == status["rounds"] == 2, status
             assert member.evaluate()["score"]["accuracy"] > 0.5
         with organiser.model() as model:
             assert model([{"age": 80, "pain": "strong", "pressure": 150}])[0].name == "sick"
     assert organiser.stop() is None
+    lonely = fednode.init(folder / "lonely", nodes=2, rounds=2, data="digits", partition="iid")
+    with lonely.start(listen=here, shard="1/2"):
+        try:
+            lonely.wait(1.5)
+        except TimeoutError as error:
+            assert "waits for" in str(error), error
+        else:
+            raise AssertionError("a node alone has finished")
     expect("no daemon runs", organiser.status)
 
 

@@ -179,8 +179,7 @@ fn describe_renamed(node: NodeId, classes: &[(u32, u32)], names: &[String]) -> S
         .map(|(own, theirs)| format!("its {} is like {} here", name(*theirs), name(*own)))
         .collect();
     format!(
-        "node {} seems to call the classes by other names: {}; compare the label columns of both, its statistics have no \
-         weight until then",
+        "node {} seems to call the classes by other names: {}; compare the label columns of both",
         node.short(),
         pairs.join(", ")
     )

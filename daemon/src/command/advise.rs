@@ -27,7 +27,12 @@ pub(crate) struct Args {
 /// Looks at the data and prints the advice for them.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let Some(source_text) = &args.source else {
-        return output::write(&advice::markdown());
+        return output::print(
+            &Whole {
+                advice: advice::TABLE.iter().map(Piece::of).collect(),
+            },
+            form,
+        );
     };
     let source = source(source_text)?;
     let about = data::facts(&source)?;
@@ -73,26 +78,45 @@ struct Answer {
 #[derive(Debug, Serialize)]
 struct Piece {
     about: &'static str,
+    when: &'static str,
     advice: &'static str,
     why: &'static str,
     page: &'static str,
 }
 
-impl Answer {
-    fn of(found: &Look, facts: &Facts) -> Self {
-        let piece = |row: &Row| Piece {
+impl Piece {
+    const fn of(row: &Row) -> Self {
+        Self {
             about: row.about,
+            when: row.when,
             advice: row.advice,
             why: row.why,
             page: row.page,
-        };
+        }
+    }
+}
+
+/// All advice for whatever data.
+#[derive(Debug, Serialize)]
+struct Whole {
+    advice: Vec<Piece>,
+}
+
+impl Report for Whole {
+    fn human(&self) -> String {
+        advice::markdown()
+    }
+}
+
+impl Answer {
+    fn of(found: &Look, facts: &Facts) -> Self {
         Self {
             source: found.source.clone(),
             samples: facts.samples,
             test_samples: facts.tests,
             commonest: facts.commonest(),
             uncertainty: facts.uncertainty(),
-            advice: advice::of(facts).map(piece).collect(),
+            advice: advice::of(facts).map(Piece::of).collect(),
         }
     }
 }

@@ -33,6 +33,9 @@ pub(crate) struct Args {
     /// Threads that compute; 0 for one per core. One is quickest for single rows.
     #[arg(long, value_name = "N", default_value_t = 1)]
     threads: usize,
+    /// Stop when standard input closes; a server that a program started ends with it.
+    #[arg(long, hide = true)]
+    stop_when_stdin_closes: bool,
 }
 
 /// Serves until somebody stops it.
@@ -58,6 +61,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let runtime = builder.build().or_fail(ExitCode::Internal)?;
     runtime.block_on(async {
         let stop = signals::install().or_fail(ExitCode::Internal)?;
+        if args.stop_when_stdin_closes {
+            signals::stop_when_stdin_closes(stop.clone());
+        }
         let server = Server::start(served, predicting, &settings)
             .await
             .map_err(|error| fail(served::code(&error), error.to_string()))?;

@@ -6,7 +6,6 @@ import os
 import pathlib
 import shutil
 import subprocess
-import sysconfig
 from collections.abc import Iterable, Mapping
 from typing import Any, Union
 
@@ -33,15 +32,22 @@ def version() -> str:
 @functools.cache
 def program() -> pathlib.Path:
     """Where the program is: the one that was installed with this package, else the one on the path."""
-    user = sysconfig.get_preferred_scheme("user")
-    for folder in (sysconfig.get_path("scripts"), sysconfig.get_path("scripts", user)):
-        candidate = pathlib.Path(folder) / "fednode"
-        if candidate.is_file():
-            return candidate
+    for file in _files():
+        if file.name == "fednode" and file.is_file():
+            return file
     found = shutil.which("fednode")
     if found is None:
         raise Error("the program `fednode` is not installed: install the wheel, or put the program on the path", 70)
     return pathlib.Path(found)
+
+
+def _files() -> list[pathlib.Path]:
+    """The files that were installed with this package."""
+    try:
+        files = importlib.metadata.files("fednode")
+    except importlib.metadata.PackageNotFoundError:
+        files = None
+    return [pathlib.Path(str(file.locate())).resolve() for file in files or []]
 
 
 def words(**flags: Flag) -> list[str]:
@@ -75,7 +81,7 @@ def _word(value: Any) -> str:
 
 
 def run(*command: Union[str, os.PathLike[str]], text: Union[str, None] = None) -> Any:
-    """Runs a command of the program and returns what it says in JSON, None if it says nothing.
+    """Runs a command of the program and returns what it says in JSON: None if it says nothing, a list if it says several lines.
 
     `run("algorithms")` is `fednode algorithms --json`. `text` is its standard input.
     """
@@ -83,7 +89,14 @@ def run(*command: Union[str, os.PathLike[str]], text: Union[str, None] = None) -
     done = subprocess.run(line, input=text or "", capture_output=True, encoding="utf-8", errors="replace")
     if done.returncode != 0:
         raise Error(complaint(done.stderr, done.returncode), done.returncode)
-    return json.loads(done.stdout) if done.stdout.strip() else None
+    try:
+        return json.loads(done.stdout) if done.stdout.strip() else None
+    except json.JSONDecodeError:
+        pass
+    try:
+        return [json.loads(said) for said in done.stdout.splitlines() if said.strip()]
+    except json.JSONDecodeError:
+        raise Error(f"`fednode {command[0]}` says nothing in JSON: call it on a command line", 2) from None
 
 
 def complaint(said: str, code: int) -> str:

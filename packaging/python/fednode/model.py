@@ -2,16 +2,18 @@
 import base64
 import contextlib
 import dataclasses
+import http.client
 import json
 import os
 import pathlib
-import signal
+import shutil
 import subprocess
 import tempfile
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Sequence
+import weakref
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Optional, Union
 
@@ -19,15 +21,18 @@ from . import command
 from .command import Error
 
 Path = Union[str, os.PathLike[str]]
-# The most samples that the server takes in one request, and how long one may take.
-MOST, PATIENCE = 10_000, 600.0
+# The most samples and bytes of one request, within what the server takes, and how long one may take.
+MOST, MOST_BYTES, PATIENCE = 10_000, 7 << 20, 600.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
     """What the model says of one sample."""
 
+    sample: int
+    """Its place among the samples that were asked about."""
     index: int
+    """The number of the class."""
     name: str
     probability: float
     """Of the class that it names."""
@@ -40,28 +45,27 @@ class Prediction:
 class Model:
     """A model that answers until it is closed. `load` makes one; `with` closes it.
 
-    Behind it is `fednode serve`, a process on this machine that nobody else can ask.
+    Behind it is `fednode serve`, a process on this machine that nobody else can ask. It ends with this program, however that ends.
     """
 
     def __init__(self, *arguments: Union[str, os.PathLike[str]]) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="fednode-")
-        access = pathlib.Path(self._folder.name) / "serve.json"
-        self._log = (pathlib.Path(self._folder.name) / "log").open("w+b")
+        folder = tempfile.mkdtemp(prefix="fednode-")
+        access, log = os.path.join(folder, "serve.json"), os.path.join(folder, "log")
         words = [os.fspath(word) for word in arguments]
-        line = [os.fspath(command.program()), "serve", *words, "--access-file", os.fspath(access), "--json"]
-        self._process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self._log,
-                                         start_new_session=True)
-        # It prints a line once it listens, or ends.
-        assert self._process.stdout is not None
-        if not self._process.stdout.readline():
-            raise self._failure()
-        told = json.loads(access.read_text("utf-8"))
-        self._url, self._token = f"http://{told['address']}", told["token"]
+        line = [os.fspath(command.program()), "serve", *words, "--access-file", access, "--stop-when-stdin-closes", "--json"]
+        with open(log, "wb") as file:
+            process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True)
+        self._process, self._log = process, log
+        self._end = weakref.finalize(self, _end, process, folder)
         self._lock = threading.Lock()
         # A proxy of the environment is for other machines.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-        self.card: dict[str, Any] = self._ask("GET", "/v1/model", None)
-        """Classes, input, measures and provenance."""
+        # It prints a line once it listens, or ends.
+        assert process.stdout is not None
+        if not process.stdout.readline():
+            raise self._failure()
+        told = json.loads(pathlib.Path(access).read_text("utf-8"))
+        self._url, self._token = f"http://{told['address']}", told["token"]
 
     def __enter__(self) -> "Model":
         return self
@@ -70,23 +74,15 @@ class Model:
                  trace: Optional[TracebackType]) -> None:
         self.close()
 
-    def __del__(self) -> None:
-        with contextlib.suppress(Exception):
-            self.close()
-
     def close(self) -> None:
         """Ends the process behind the model. Twice is once."""
-        if self._process.poll() is None:
-            self._process.send_signal(signal.SIGINT)
-            try:
-                self._process.wait(10)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        if self._process.stdout is not None:
-            self._process.stdout.close()
-        self._log.close()
-        self._folder.cleanup()
+        self._end()
+
+    @property
+    def card(self) -> dict[str, Any]:
+        """Classes, input, measures, provenance and round. Of a node that trains it may be another one each time."""
+        card: dict[str, Any] = self._ask("GET", "/v1/model", None)
+        return card
 
     @property
     def classes(self) -> list[str]:
@@ -103,34 +99,49 @@ class Model:
         """
         whole = _plain(samples)
         kind = "images" if self.card["input"]["kind"] == "image" and _are_images(whole) else "rows"
-        samples = [_encoded(sample) for sample in whole] if kind == "images" else whole
         found: list[Prediction] = []
-        for start in range(0, len(samples), MOST):
-            answer = self._ask("POST", "/v1/predict", {kind: samples[start:start + MOST], "explain": explain})
-            found += [_prediction(said) for said in answer["predictions"]]
+        for part in _parts(_encoded(sample) if kind == "images" else sample for sample in whole):
+            body = b'{"%s": [%s], "explain": %s}' % (kind.encode(), b",".join(part), b"true" if explain else b"false")
+            answer = self._ask("POST", "/v1/predict", body)
+            found += [_prediction(said, len(found) + place) for place, said in enumerate(answer["predictions"])]
         return found
 
-    def _ask(self, method: str, path: str, body: Optional[dict[str, Any]]) -> Any:
-        data = None if body is None else json.dumps(body, allow_nan=False).encode()
+    def _ask(self, method: str, path: str, body: Optional[bytes]) -> Any:
+        if not self._end.alive:
+            raise Error("the model is closed: `load` opens it again", 7)
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
-        request = urllib.request.Request(self._url + path, data, headers, method=method)
+        request = urllib.request.Request(self._url + path, body, headers, method=method)
         with self._lock:
             try:
                 with self._opener.open(request, timeout=PATIENCE) as answer:
                     return json.loads(answer.read())
             except urllib.error.HTTPError as error:
-                raise Error(_complaint(error), 4) from None
-            except OSError as error:
-                if self._process.poll() is not None:
+                raise Error(_complaint(error), 5 if error.code >= 500 else 4) from None
+            except (OSError, http.client.HTTPException) as error:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    self._process.wait(1)
                     raise self._failure() from None
                 raise Error(f"the model does not answer: {error}", 5) from None
 
     def _failure(self) -> Error:
         code = self._process.wait()
-        self._log.seek(0)
-        said = self._log.read().decode("utf-8", "replace")
+        said = pathlib.Path(self._log).read_bytes().decode("utf-8", "replace")
         self.close()
         return Error(command.complaint(said, code), code)
+
+
+def _end(process: "subprocess.Popen[bytes]", folder: str) -> None:
+    """Ends a server. It also ends when its standard input closes, which is when this program is gone."""
+    if process.stdin is not None:
+        process.stdin.close()
+    try:
+        process.wait(10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    if process.stdout is not None:
+        process.stdout.close()
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def load(file: Optional[Path] = None, *, state: Optional[Path] = None, backbone: Optional[Path] = None,
@@ -145,12 +156,14 @@ def load(file: Optional[Path] = None, *, state: Optional[Path] = None, backbone:
 
 
 def _plain(samples: Any) -> list[Any]:
-    """Lists and mappings, of what NumPy and pandas hold as well."""
-    if hasattr(samples, "to_dict"):
-        return [{name: _gap(value) for name, value in row.items()} for row in samples.to_dict("records")]
-    if hasattr(samples, "tolist"):
+    """A list of samples, of what NumPy and pandas hold as well."""
+    if hasattr(samples, "columns") and hasattr(samples, "to_dict"):
+        samples = samples.to_dict("records")
+    elif hasattr(samples, "index") and hasattr(samples, "to_numpy"):
+        samples = samples.to_list()
+    elif hasattr(samples, "tolist"):
         samples = samples.tolist()
-    if isinstance(samples, (str, bytes, dict)):
+    if isinstance(samples, (str, bytes, Mapping)) or not isinstance(samples, Iterable):
         raise Error("give a list of samples, also for a single one", 2)
     return [_sample(sample) for sample in samples]
 
@@ -158,18 +171,40 @@ def _plain(samples: Any) -> list[Any]:
 def _sample(sample: Any) -> Any:
     if isinstance(sample, (str, bytes, os.PathLike)):
         return sample
+    if not isinstance(sample, Mapping) and hasattr(sample, "to_dict"):
+        sample = sample.to_dict()  # A row of a data frame, whose names must not be lost.
+    if isinstance(sample, Mapping):
+        return {str(name): _value(value) for name, value in sample.items()}
     if hasattr(sample, "tolist"):
         sample = sample.tolist()
-    if isinstance(sample, dict):
-        return {name: _gap(value) for name, value in sample.items()}
-    return [_gap(value) for value in sample] if isinstance(sample, Iterable) else sample
+    return [_value(value) for value in sample] if isinstance(sample, Iterable) else sample
 
 
-def _gap(value: Any) -> Any:
-    """None for what is not a number, which JSON cannot say."""
+def _value(value: Any) -> Any:
+    """A cell as JSON says it. What is no value is None: None itself, NaN, and pandas' NA and NaT."""
     if hasattr(value, "item"):
         value = value.item()
-    return None if isinstance(value, float) and value != value else value
+    if value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, float) and value != value):
+        return None
+    return value if isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def _parts(samples: Iterable[Any]) -> Iterator[list[bytes]]:
+    """Encodes samples, and divides them among requests that the server takes."""
+    part: list[bytes] = []
+    size = 0
+    for sample in samples:
+        try:
+            encoded = json.dumps(sample, allow_nan=False).encode()
+        except (TypeError, ValueError) as error:
+            raise Error(f"a sample cannot be sent: {error}", 4) from None
+        if part and (len(part) == MOST or size + len(encoded) > MOST_BYTES):
+            yield part
+            part, size = [], 0
+        part.append(encoded)
+        size += len(encoded) + 1
+    if part:
+        yield part
 
 
 def _are_images(samples: Sequence[Any]) -> bool:
@@ -185,11 +220,11 @@ def _encoded(image: Union[bytes, Path]) -> str:
         raise Error(f"the image `{image}` cannot be read: {error.strerror}", 4) from None
 
 
-def _prediction(said: dict[str, Any]) -> Prediction:
+def _prediction(said: dict[str, Any], sample: int) -> Prediction:
     explained = said.get("explanation") or {}
     classes = explained.get("classes")
     shares = None if classes is None else {one["name"]: one["probability"] for one in classes}
-    return Prediction(said["class"], said["name"], said["probability"], shares, explained.get("expert"))
+    return Prediction(sample, said["class"], said["name"], said["probability"], shares, explained.get("expert"))
 
 
 def _complaint(error: urllib.error.HTTPError) -> str:

@@ -45,6 +45,7 @@ class Node:
         self.folder = pathlib.Path(folder)
         self.config = self.folder / "node.toml"
         self._process: Optional[subprocess.Popen[bytes]] = None
+        self._began = 0
         if not self.config.is_file():
             raise Error(f"`{self.folder}` holds no node.toml: prepare it with `init` or `join`", 3)
 
@@ -72,20 +73,22 @@ class Node:
             raise Error(f"the node of `{self.folder}` runs already", 7)
         line = [os.fspath(command.program()), "start", "--config", os.fspath(self.config), *command.words(**flags), "--json"]
         with self.log.open("ab") as log:
-            said = log.tell()
+            self._began = log.tell()
             self._process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         end = time.monotonic() + BEGIN
-        while time.monotonic() < end:
+        while '{"listening":' not in self._said():
             if (code := self._process.poll()) is not None:
-                raise Error(command.complaint(self._said_since(said), code), code)
-            if '{"listening":' in self._said_since(said):
-                return self
+                raise Error(command.complaint(self._said(), code), code)
+            if time.monotonic() > end:
+                self.stop()
+                raise Error(f"the node of `{self.folder}` does not begin to listen: see `{self.log}`", 5)
             time.sleep(0.05)
         return self
 
-    def _said_since(self, place: int) -> str:
+    def _said(self) -> str:
+        """What the process has said since it was started."""
         with self.log.open("rb") as log:
-            log.seek(place)
+            log.seek(self._began)
             return log.read().decode("utf-8", "replace")
 
     def status(self) -> dict[str, Any]:
@@ -93,32 +96,35 @@ class Node:
         status: dict[str, Any] = command.run("status", "--config", self.config)
         return status
 
-    def follow(self, every: float = 1.0) -> Iterator[dict[str, Any]]:
-        """Yields the status until all rounds are over or the process has ended."""
+    def follow(self, every: float = 1.0, timeout: Optional[float] = None) -> Iterator[dict[str, Any]]:
+        """Yields the status until all rounds are over or the process has ended. Too long a wait raises TimeoutError."""
+        end = None if timeout is None else time.monotonic() + timeout
+        waits = "an answer of the node"
         while True:
             if self._process is not None and (code := self._process.poll()) is not None:
                 if code != 0:
-                    raise Error(command.complaint(self._said_since(0), code), code)
+                    raise Error(command.complaint(self._said(), code), code)
                 return
             try:
                 status = self.status()
             except Error:
+                # A process of ours may be about to begin or to end.
                 if self._process is None:
                     raise
-                time.sleep(every)
-                continue
-            yield status
-            if status["finished"]:
-                return
+            else:
+                yield status
+                if status["finished"]:
+                    return
+                names = ", ".join(wait["what"] for wait in status["waiting_for"]) or "nothing"
+                waits = f"{names} in round {status['round']} of {status['rounds']}"
+            if end is not None and time.monotonic() > end:
+                raise TimeoutError(f"the node of `{self.folder}` still waits for {waits}")
             time.sleep(every)
 
     def wait(self, timeout: Optional[float] = None) -> None:
         """Waits until all rounds are over. Too long a wait raises TimeoutError."""
-        end = None if timeout is None else time.monotonic() + timeout
-        for status in self.follow(0.2):
-            if end is not None and time.monotonic() > end and not status["finished"]:
-                waits = [wait["what"] for wait in status["waiting_for"]]
-                raise TimeoutError(f"round {status['round']} of {status['rounds']}, waiting for {', '.join(waits) or 'nothing'}")
+        for _ in self.follow(0.2, timeout):
+            pass
 
     def evaluate(self) -> dict[str, Any]:
         """How good the node's model is on its own test samples: `score`, and a count for each class."""

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import pathlib
+import shutil
 import tempfile
 from collections.abc import Iterable
 from typing import Any, Optional, Union
@@ -109,5 +110,12 @@ def simulate(*, out: Optional[Path] = None, own: Optional[Iterable[str]] = None,
 
 def _whole(kind: str, out: Optional[Path], flags: dict[str, Flag]) -> Run:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="fednode-")) / "run" if out is None else pathlib.Path(out)
-    command.run(kind, "--out", folder, *command.words(**flags))
+    try:
+        command.run(kind, "--out", folder, *command.words(**flags))
+    except Error as error:
+        if (folder / "summary.json").is_file():
+            raise Error(f"{error}; what there is lies in `{folder}`", error.code) from None
+        if out is None:
+            shutil.rmtree(folder.parent, ignore_errors=True)
+        raise
     return Run(folder)

@@ -276,7 +276,8 @@ impl Exchange {
         self.mean.pursue(closed.clone());
         let in_a_grace = shared.now + shared.spec.round.grace();
         let ends = *self.grace_ends.get_or_insert(in_a_grace);
-        // Once it is over, this is the time that the mean of a newer closing has. Experts have no more for it than they had.
+        // Once it is over, this is the time that the mean of a newer closing has. Experts have none for it, and are looked at
+        // whenever one comes.
         let ends = if self.grace_over {
             self.drop_the_slow(shared);
             in_a_grace

@@ -6,10 +6,13 @@
 //!     image of c     the d whose mu_jd is nearest to the own mean mu_ic
 //! a renaming         no two classes have one image, some c has another image than c,
 //!                    and each of those is far nearer to it: |mu_ic - mu_jd|² <= 1/3 |mu_ic - mu_jc|²
+//! clear              for tables, whose features have a variance of 1 at most, at both nodes:
+//!                    |mu_c - mu_d|² >= 2 D (1/n_c + 1/n_d)
 //! ```
 //!
-//! Of two classes at two sites this is so where the cosine of both differences is below -1/2. A peer that merely differs has
-//! no such image. The peer's statistics have no weight by the rule of the matching; this only says why.
+//! Of two classes at two sites with differences of one length this is so where their cosine is below -1/2. A peer that merely
+//! differs has no such image. What chance makes of labels that mean nothing is hardly ever clear: one pair of nodes in 200, and
+//! in features of images, which have many directions, one in 400. What the peer's statistics weigh is the matching's affair.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,6 +23,8 @@ use super::{ClassMeans, Comparison, FEWEST_CLASSES, squared_distance};
 
 /// Fewest samples of a class that is told to have another name. Of fewer, a mean says little.
 const FEWEST_SAMPLES: f64 = 10.0;
+/// How many times the square that chance makes of a difference between two classes it must have.
+const CLEAR: f64 = 2.0;
 /// How near a class must be to its image, as a share of the square of its distance from its namesake.
 const NEAR: f64 = 1.0 / 3.0;
 
@@ -67,7 +72,8 @@ impl ClassMeans {
         }
         let (mine, theirs) = (self.compared(&common, by), other.compared(&common, by));
         let distance = |class: usize, image: usize| {
-            squared_distance(&mine[&class], &theirs[&image]) - other.square_of_noise(image, by)
+            let squared = squared_distance(&mine[&class], &theirs[&image]);
+            (squared - other.square_of_noise(image, by)).max(0.0)
         };
         let image = |class: &usize| {
             let by_distance =
@@ -84,11 +90,29 @@ impl ClassMeans {
         let pairs = common.into_iter().zip(images);
         let moved: Vec<(usize, usize)> = pairs.filter(|(class, image)| class != image).collect();
         let is_far_nearer = |(class, image): &(usize, usize)| {
-            distance(*class, *image) <= NEAR * distance(*class, *class)
+            let to_namesake = distance(*class, *class);
+            // What is left of a distance must be more than its noise was.
+            to_namesake > other.square_of_noise(*class, by)
+                && distance(*class, *image) <= NEAR * to_namesake
         };
-        let is_one = !moved.is_empty() && moved.iter().all(is_far_nearer);
+        let is_clear = |(class, image): &(usize, usize)| {
+            !by.is_centred
+                || self.tells_apart(&mine, *class, *image)
+                    && other.tells_apart(&theirs, *class, *image)
+        };
+        let is_one = !moved.is_empty()
+            && moved
+                .iter()
+                .all(|pair| is_far_nearer(pair) && is_clear(pair));
         let numbers = |(class, image)| (class as u32, image as u32);
         is_one.then(|| moved.into_iter().map(numbers).collect())
+    }
+
+    /// Tells whether two classes differ by more than chance makes of features of variance 1.
+    fn tells_apart(&self, means: &BTreeMap<usize, Vec<f64>>, a: usize, b: usize) -> bool {
+        let (width, counts) = (means[&a].len() as f64, &self.counts);
+        let of_chance = width * (1.0 / counts[a] + 1.0 / counts[b]);
+        squared_distance(&means[&a], &means[&b]) >= CLEAR * of_chance
     }
 }
 
@@ -126,6 +150,15 @@ mod tests {
         let elsewhere = exchanged.map(|(count, [x, y])| (count, [x + 3.0, y - 5.0]));
         assert_eq!(told(&own, &elsewhere, BY_SITE), [[(0, 1), (1, 0)]]);
         assert_eq!(told(&own, &own, AS_THEY_ARE), Vec::<Vec<_>>::new());
+    }
+
+    #[test]
+    fn differences_that_chance_may_have_made_are_not_told_of_between_sites() {
+        // 2 features, 16 samples of each class: chance makes 2 * (1/16 + 1/16) = 0.25 of a squared difference.
+        let apart = |by: f32| [(16.0, [0.0, 0.0]), (16.0, [by, 0.0])];
+        let told_at = |by: f32| told(&apart(by), &apart(-by), BY_SITE).len();
+        assert_eq!([told_at(0.70), told_at(0.71)], [0, 1], "0.5 is clear");
+        assert_eq!(told(&apart(0.5), &apart(2.0), BY_SITE).len(), 0);
     }
 
     #[test]
