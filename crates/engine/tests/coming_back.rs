@@ -7,11 +7,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{averaging, blob, heard, id};
+use common::{averaging, blob, heard, id, proxies, trained};
 use fednode_core::{
     AdvertId, BlobId, BlobRef, Body, ClosingId, ExpertExchange, ExpertOffer, FederationSpec,
-    Global, InlineProxies, Local, LocalReport, Matching, Member, PeersPerExpert, ProxyOffer,
-    ProxySet, Role, Round, Timestamp,
+    Global, Local, Matching, Member, PeersPerExpert, Role, Round, Timestamp,
 };
 use fednode_engine::{FetchKind, Input, MergeReport, Node, Output};
 
@@ -41,13 +40,6 @@ fn expert(node: u8, round: u32) -> ExpertOffer {
         },
         samples_routed: 1,
     }
-}
-
-/// Everybody has the same proxies, so everybody's experts are planned.
-fn proxies() -> Option<ProxyOffer> {
-    let proxies = ProxySet::new(2, vec![1.0, 0.5]).unwrap();
-    let (_, bytes) = proxies.to_params().to_blob();
-    Some(ProxyOffer::Inline(InlineProxies::new(bytes)))
 }
 
 /// The others, who close one round after the other.
@@ -164,19 +156,8 @@ impl Machine {
 
     fn train(&mut self, now: Timestamp) {
         let round = self.node.round();
-        let own = expert(ME, round.0);
-        let report = LocalReport {
-            round,
-            lineage: self.node.lineage(),
-            shared: Some(blob(&format!("own part in {round}"))),
-            experts: vec![own],
-            own_experts: Vec::new(),
-            proxies: proxies(),
-            sketches: None,
-            n_samples: 10,
-            train_loss: 1.0,
-            expert_share: vec![1.0],
-        };
+        let part = blob(&format!("own part in {round}"));
+        let report = trained(&self.node, Some(part), expert(ME, round.0));
         self.input(now, Input::Trained(report));
     }
 

@@ -1,21 +1,19 @@
 //! Where nothing is averaged a node looks for itself how far the others have got, and how far its own word has.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::sync::Arc;
 
+use common::{heard, id, proxies, trained};
 use fednode_core::{
-    Accepted, Advert, AdvertId, BlobId, BlobRef, Body, ExpertExchange, ExpertOffer, FederationSpec,
-    InlineProxies, Local, LocalReport, Matching, NodeId, PeersPerExpert, ProxyOffer, ProxySet,
-    Role, Round, Sequence, Timestamp,
+    AdvertId, BlobId, BlobRef, Body, ExpertExchange, ExpertOffer, FederationSpec, Local, Matching,
+    NodeId, PeersPerExpert, Role, Round, Timestamp,
 };
 use fednode_engine::{Input, MergeReport, Node, Output};
 
 const NOW: Timestamp = Timestamp(1_000);
 const ME: u8 = 1;
-
-fn id(n: u8) -> NodeId {
-    NodeId::from_bytes([n; 32])
-}
 
 fn spec() -> Arc<FederationSpec> {
     let mut spec = FederationSpec {
@@ -39,13 +37,6 @@ fn expert(author: u8) -> ExpertOffer {
     }
 }
 
-fn proxies() -> Option<ProxyOffer> {
-    let proxies = ProxySet::new(2, vec![1.0, 0.5]).unwrap();
-    let (blob, bytes) = proxies.to_params().to_blob();
-    assert_eq!(blob.size as usize, bytes.len());
-    Some(ProxyOffer::Inline(InlineProxies::new(bytes)))
-}
-
 /// The update of round 1 as everybody hears it.
 fn update(spec: &FederationSpec, author: u8) -> Input {
     let body = Body::Local(Local {
@@ -53,20 +44,8 @@ fn update(spec: &FederationSpec, author: u8) -> Input {
         proxies: proxies(),
         ..Local::new(BlobId::of(&spec.canonical_bytes()), 10)
     });
-    let advert = Advert {
-        federation: spec.id(),
-        author: id(author),
-        sequence: Sequence {
-            incarnation: 1,
-            counter: 1,
-        },
-        round: Round(1),
-        issued_at: NOW,
-        expires_at: NOW,
-        body,
-    };
-    let id = AdvertId::of(format!("{advert:?}").as_bytes());
-    Input::Advert(Arc::new(Accepted { id, advert }))
+    let id = AdvertId::of(&[author]);
+    heard(spec, id, (author, 1), (1, NOW), body)
 }
 
 fn merges(outputs: &[Output]) -> bool {
@@ -89,18 +68,7 @@ fn a_node_waits_for_its_own_update_before_it_plans() {
         node.handle(NOW, input);
     }
     assert_eq!(node.round(), Round(1));
-    let report = LocalReport {
-        round: Round(1),
-        lineage: node.lineage(),
-        shared: None,
-        experts: vec![expert(ME)],
-        own_experts: Vec::new(),
-        proxies: proxies(),
-        sketches: None,
-        n_samples: 10,
-        train_loss: 1.0,
-        expert_share: vec![1.0],
-    };
+    let report = trained(&node, None, expert(ME));
     let outputs = node.handle(NOW, Input::Trained(report));
     assert!(!merges(&outputs), "before its own update came back");
     let outputs = node.handle(NOW, update(&spec, ME));

@@ -271,8 +271,7 @@ impl Opened {
             written,
         } = self;
         let clock = Clock::start();
-        let mut notebook = Notebook::of(&config.spec.fingerprints.class_names);
-        heal(&mut notebook, &store, restored.as_ref(), clock.now());
+        let mut notebook = healed(&config, &store, restored.as_ref(), clock.now());
         // Read before the network starts, which must know at once what it has heard and said before.
         let memories = Memories::read(&store.ledger)?;
         let known = memories.adverts();
@@ -325,13 +324,20 @@ fn books(me: NodeId, config: &MemberConfig, restored: Option<Restored>) -> (OwnB
     (own, RoundBook::reopen(me, config.calendar(), pages))
 }
 
-/// Notes what was mended when the folder was opened.
-fn heal(notebook: &mut Notebook, store: &Store, restored: Option<&Restored>, now: Timestamp) {
+/// Begins the notebook with what was mended when the folder was opened.
+fn healed(
+    config: &MemberConfig,
+    store: &Store,
+    restored: Option<&Restored>,
+    now: Timestamp,
+) -> Notebook {
+    let mut notebook = Notebook::of(&config.spec.fingerprints.class_names);
     let warnings = store
         .warnings
         .iter()
         .chain(restored.and_then(|restored| restored.warning.as_ref()));
     warnings.for_each(|warning| notebook.warn(now, warning.clone()));
+    notebook
 }
 
 /// Writes what a start leaves in the state folder.

@@ -1,6 +1,5 @@
 //! `fednode advise`: what to begin with, by what the data are. Nothing leaves the machine.
 
-use fednode_cli::data;
 use fednode_cli::failure::fail;
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::table::percent;
@@ -35,13 +34,12 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         );
     };
     let source = source(source_text)?;
-    let about = data::facts(&source)?;
-    let kind = match (about.vocabulary, about.is_table) {
+    let found = look(&source)?;
+    let kind = match (found.facts.vocabulary, found.facts.is_table) {
         (0, false) => Kind::Image,
         (0, true) => Kind::Table,
         _ => Kind::Text,
     };
-    let found = look(&source)?;
     let tests = found
         .test_samples
         .unwrap_or((found.samples as f64 * TESTS) as usize);

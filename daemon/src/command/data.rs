@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use fednode_cli::data;
 use fednode_cli::failure::{OrFail, fail};
+use fednode_cli::federation::DataFacts;
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::table::{number, percent, render, text};
 
@@ -92,6 +93,9 @@ pub(super) struct Look {
     /// Channels, height and width of a sample as a model gets it.
     pub(super) input: [usize; 3],
     columns: Vec<Column>,
+    /// What a federation of such data is told of them.
+    #[serde(skip)]
+    pub(super) facts: DataFacts,
     /// What does not go with the federation, if one was named.
     #[serde(skip_serializing_if = "Option::is_none")]
     misfits: Option<Vec<Misfit>>,
@@ -159,6 +163,7 @@ pub(super) fn look(source: &DataSource) -> anyhow::Result<Look> {
             .collect(),
         input: facts.input,
         columns: columns.into_iter().map(Column::of).collect(),
+        facts,
         misfits: None,
     })
 }

@@ -8,16 +8,12 @@ use fednode_runtime::{signals, telemetry};
 use fednode_serve::{ModelFacts, Server, Settings};
 use serde::Serialize;
 
+use super::start::executor;
 use crate::served::{self, ACCESS_FILE};
 use fednode_cli::device::Choice;
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::model::ModelArgs;
 use fednode_cli::output::{self, Form, Report};
-
-/// Threads that read and write; they never compute for long.
-const NETWORK_THREADS: usize = 2;
-/// Threads that read large requests.
-const BLOCKING_THREADS: usize = 4;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -53,13 +49,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         access_file,
     };
     warn(&served.known(), args.bind);
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder
-        .worker_threads(NETWORK_THREADS)
-        .max_blocking_threads(BLOCKING_THREADS)
-        .enable_all();
-    let runtime = builder.build().or_fail(ExitCode::Internal)?;
-    runtime.block_on(async {
+    executor()?.block_on(async {
         let stop = signals::install().or_fail(ExitCode::Internal)?;
         if args.stop_when_stdin_closes {
             signals::stop_when_stdin_closes(stop.clone());

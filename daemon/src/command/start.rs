@@ -17,6 +17,7 @@ use fednode_learn::{CacheBudget, Learner, algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::{Trainer, signals, telemetry};
 use serde::Serialize;
+use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
 use crate::member;
@@ -33,7 +34,7 @@ use fednode_cli::output::{self, Form, Report};
 
 /// Threads of the network's own executor; it moves bytes and never computes for long.
 const NETWORK_THREADS: usize = 2;
-/// Threads for disk and mixing; each costs memory of its own.
+/// Threads for disk, mixing and large requests; each costs memory of its own.
 const BLOCKING_THREADS: usize = 4;
 /// Addresses that may wait to be printed.
 const ADDRESSES: usize = 64;
@@ -111,12 +112,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
         beside::check(bind)?;
         served::warn_of_reach(bind);
     }
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    builder
-        .worker_threads(NETWORK_THREADS)
-        .max_blocking_threads(BLOCKING_THREADS)
-        .enable_all();
-    let runtime = builder.build().or_fail(ExitCode::Internal)?;
+    let runtime = executor()?;
     let result = runtime.block_on(async {
         let stop = signals::install().or_fail(ExitCode::Internal)?;
         if args.stop_when_stdin_closes {
@@ -149,6 +145,19 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     });
     runtime.shutdown_timeout(LAST_PATIENCE);
     result
+}
+
+/// Starts the threads on which a node or a server talks.
+///
+/// # Errors
+/// Fails if the system refuses them.
+pub(super) fn executor() -> anyhow::Result<Runtime> {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder
+        .worker_threads(NETWORK_THREADS)
+        .max_blocking_threads(BLOCKING_THREADS)
+        .enable_all();
+    builder.build().or_fail(ExitCode::Internal)
 }
 
 /// Returns the spec of this node's own model.

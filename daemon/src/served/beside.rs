@@ -47,20 +47,21 @@ pub(crate) async fn serve(bind: SocketAddr, args: ModelArgs) {
 
 /// Waits for the first model.
 async fn first(args: &ModelArgs) -> (Served, Predicting) {
-    let mut told = false;
+    let mut told = String::new();
     loop {
         let args = args.clone();
         let opening = tokio::task::spawn_blocking(move || {
             // Others train on the other threads. One is quickest for single rows.
             open(&args, &ComputeDevice::cpu(1)?)
         });
-        match opening.await {
+        let text = match opening.await {
             Ok(Ok(opened)) => return opened,
-            Ok(Err(error)) if !told => {
-                tracing::info!("the model is served once there is one: {error:#}");
-                told = true;
-            }
-            _ => {}
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(error) => error.to_string(),
+        };
+        if text != told {
+            tracing::info!("the model is not served yet: {text}");
+            told = text;
         }
         tokio::time::sleep(EVERY).await;
     }

@@ -1,14 +1,15 @@
 //! What tests that feed machines by hand have in common.
 #![allow(dead_code, reason = "each test file uses its share")]
-#![allow(unreachable_pub, missing_docs)]
+#![allow(unreachable_pub, missing_docs, clippy::unwrap_used)]
 
 use std::sync::Arc;
 
 use fednode_core::{
-    Accepted, Advert, AdvertId, Averaging, BlobId, BlobRef, Body, FederationSpec, NodeId, Round,
-    Rule, Sequence, Timestamp, Weighting,
+    Accepted, Advert, AdvertId, Averaging, BlobId, BlobRef, Body, ExpertOffer, FederationSpec,
+    InlineProxies, LocalReport, NodeId, ProxyOffer, ProxySet, Round, Rule, Sequence, Timestamp,
+    Weighting,
 };
-use fednode_engine::Input;
+use fednode_engine::{Input, Node};
 
 pub fn id(n: u8) -> NodeId {
     NodeId::from_bytes([n; 32])
@@ -55,4 +56,27 @@ pub fn heard(
         body,
     };
     Input::Advert(Arc::new(Accepted { id, advert }))
+}
+
+/// Proxies of one expert. Everybody has the same, so everybody's experts are planned.
+pub fn proxies() -> Option<ProxyOffer> {
+    let proxies = ProxySet::new(2, vec![1.0, 0.5]).unwrap();
+    let (_, bytes) = proxies.to_params().to_blob();
+    Some(ProxyOffer::Inline(InlineProxies::new(bytes)))
+}
+
+/// A node's own update of its round.
+pub fn trained(node: &Node, shared: Option<BlobRef>, expert: ExpertOffer) -> LocalReport {
+    LocalReport {
+        round: node.round(),
+        lineage: node.lineage(),
+        shared,
+        experts: vec![expert],
+        own_experts: Vec::new(),
+        proxies: proxies(),
+        sketches: None,
+        n_samples: 10,
+        train_loss: 1.0,
+        expert_share: vec![1.0],
+    }
 }
