@@ -91,7 +91,7 @@ impl Base {
 
     /// Closes the connections that a peer has lost, as it greets over another one.
     pub(super) fn close_superseded(&mut self, node: &NodeId, greeted: ConnectionId) {
-        for dead in self.peers.superseded_by(node, greeted) {
+        for dead in self.peers.supersede(node, greeted) {
             tracing::debug!(%node, "the peer came back over a new connection: closing the older one");
             self.swarm.close_connection(dead);
         }

@@ -169,28 +169,30 @@ impl Peers {
             .push(connection);
     }
 
-    /// Returns the older connections that are dead, now that the peer greets over this one.
+    /// Takes out the older connections that are dead, now that the peer greets over this one, and returns them.
     ///
     /// Nodes do not dial a peer that they know to be connected, except directly beside a relay. So a peer that dials has
     /// lost what it had. This side may not have noticed: the peer's machine was cut off or went down. Without this, every
     /// second request would go into the dead connection until pings close it. Only a greeting counts: who dialed somebody
     /// else, and finds this node at that address, closes without one.
-    pub(super) fn superseded_by(&self, node: &NodeId, greeted: ConnectionId) -> Vec<ConnectionId> {
+    ///
+    /// They are out at once, because a connection into which bytes were written takes a while to close.
+    pub(super) fn supersede(&mut self, node: &NodeId, greeted: ConnectionId) -> Vec<ConnectionId> {
         // Before it is welcome, the older one may have a hello under way, and ends by itself without one.
-        let peer = self.get(node).filter(|peer| peer.is_welcome());
-        let connections = peer.map_or(&[][..], |peer| &peer.connections);
-        let Some(new) = connections.iter().find(|it| it.id == greeted) else {
+        let Some(peer) = self.welcome_mut(node) else {
             return Vec::new();
         };
-        let is_dead = |old: &&Connection| {
-            let is_upgrade = is_circuit(&old.address) && !is_circuit(&new.address);
-            old.since + AT_ONCE <= new.since && !is_upgrade
+        let mut connections = peer.connections.iter();
+        let Some(new) = connections.find(|it| it.id == greeted) else {
+            return Vec::new();
         };
-        connections
-            .iter()
-            .filter(is_dead)
-            .map(|old| old.id)
-            .collect()
+        let (since, is_direct) = (new.since, !is_circuit(&new.address));
+        let is_dead = |old: &mut Connection| {
+            let is_upgrade = is_circuit(&old.address) && is_direct;
+            old.since + AT_ONCE <= since && !is_upgrade
+        };
+        let dead = peer.connections.extract_if(.., is_dead);
+        dead.map(|old| old.id).collect()
     }
 
     /// Removes a closed connection. Returns what is left of the peer if it was the last one.
