@@ -35,8 +35,8 @@ pub(crate) enum Verdict {
     Switch,
     /// Nothing new.
     Old,
-    /// Another chain that too few stand behind so far.
-    Outvoted,
+    /// Another chain that too few stand behind so far. This node itself signed these adverts on it, and has forgotten them.
+    Outvoted(Vec<Lacking>),
     /// Perhaps good: these adverts of its members were not heard yet, or it counts too few members for now.
     Unconfirmed(Vec<Lacking>),
     /// It is false by itself, or by what its members signed.
@@ -85,7 +85,7 @@ impl Judge<'_> {
         }
         if !follows && !self.is_stronger(said) {
             return if self.may_gain(said) {
-                Verdict::Outvoted
+                Verdict::Outvoted(self.forgotten(said))
             } else {
                 Verdict::Old
             };
@@ -109,6 +109,23 @@ impl Judge<'_> {
     pub(crate) fn is_confirmed(&self, said: Announced<'_>) -> bool {
         let confirmation = self.confirm(said.author, said.round, said.global);
         matches!(confirmation, Confirmation::Full)
+    }
+
+    /// Names the advert of this node that a later closing of another chain counts and that this node does not know.
+    ///
+    /// Its folder is a backup, or a disk that lost the last moments. Its newest update has its vote, so without that advert it
+    /// would stand by a round that it left long ago. In a federation of two nothing would ever outvote it.
+    fn forgotten(&self, said: Announced<'_>) -> Vec<Lacking> {
+        let is_later = said.round > self.head.round;
+        let mut members = said.global.members.iter();
+        let own = members.find(|member| member.node == self.me && is_later);
+        let unknown = own.filter(|member| self.view.signed(member).is_none());
+        let lacking = unknown.map(|member| Lacking {
+            advert: member.advert,
+            author: self.me,
+            named_by: said.author,
+        });
+        lacking.into_iter().collect()
     }
 
     /// Says which bound this closing breaks. It convicts its author: whoever signs must have known better.
@@ -482,13 +499,17 @@ mod tests {
             machine.view.connect(node(n), Role::Node);
             machine.hear(&update(n, 3, 6, 10));
         }
-        assert_eq!(machine.verdict(3, &again), Verdict::Outvoted, "no vote yet");
+        assert_eq!(
+            machine.verdict(3, &again),
+            Verdict::Outvoted(vec![]),
+            "no vote yet"
+        );
         for n in 1..=8 {
             machine.hear(&update(n, 4, 7, 10));
         }
         assert_eq!(
             machine.verdict(3, &again),
-            Verdict::Outvoted,
+            Verdict::Outvoted(vec![]),
             "one vote is open"
         );
         machine.hear(&update(9, 4, 7, 10));
@@ -530,7 +551,7 @@ mod tests {
         let end = closed(99, &[8, LIAR], 60, 1.0);
         assert_eq!(
             machine.verdict(99, &end),
-            Verdict::Outvoted,
+            Verdict::Outvoted(vec![]),
             "seven stand behind the head"
         );
         let ours = closed(99, &ALL, 7, 1.0);
@@ -547,6 +568,31 @@ mod tests {
             machine.hear(&update(n, 5, 60, 10));
         }
         let theirs = closed(5, &ALL[3..], 60, 1.0);
+        assert_eq!(machine.verdict(5, &theirs), Verdict::Switch);
+    }
+
+    /// Two nodes closed rounds 4 and 5. One was then restored from a backup of round 3, and trained round 4 again.
+    #[test]
+    fn who_was_restored_from_a_backup_goes_over_to_the_chain_that_it_has_forgotten() {
+        let mut machine = Machine::new(Weighting::Uniform);
+        machine.view = View::new(3);
+        machine.spec.nodes = 2;
+        machine.head.counted = vec![node(1), node(2)];
+        machine.view.connect(node(2), Role::Node);
+        machine.author = node(2);
+        machine.waited = machine.spec.round.grace() * 2;
+        machine.hear(&update(1, 4, 7, 10));
+        machine.hear(&update(2, 5, 8, 10));
+        let theirs = closed(5, &[1, 2], 8, 1.0);
+        let own = update(1, 5, 8, 10);
+        let lacking = Lacking {
+            advert: own.id,
+            author: node(1),
+            named_by: node(2),
+        };
+        let asked = machine.verdict(5, &theirs);
+        assert_eq!(asked, Verdict::Outvoted(vec![lacking]));
+        machine.hear(&own);
         assert_eq!(machine.verdict(5, &theirs), Verdict::Switch);
     }
 

@@ -104,7 +104,10 @@ impl Judge<'_> {
                     found.is_unconfirmed = true;
                     found.lacking.extend(adverts);
                 }
-                Verdict::Outvoted => found.is_outvoted = true,
+                Verdict::Outvoted(adverts) => {
+                    found.is_outvoted = true;
+                    found.lacking.extend(adverts);
+                }
                 Verdict::Old => {}
             }
         }

@@ -33,6 +33,8 @@ pub const MAX_ADVERTS_PER_ROUND: u8 = 8;
 const WINDOW: u64 = 64;
 /// Adverts kept per author for peers that missed them.
 const KEPT_PER_AUTHOR: usize = 16;
+/// The newest local updates of an author that stay, whatever else it says: closed rounds are held against their members' updates.
+const KEPT_UPDATES: usize = 4;
 /// Authors remembered: about fifty times the size of a large federation, at some 300 bytes each.
 const MAX_AUTHORS: usize = 8192;
 /// Bytes of adverts kept in all: a bootstrap node must live in 40 MB.
@@ -370,13 +372,14 @@ impl Author {
         self.kept.values().map(Kept::bytes).sum()
     }
 
-    /// Drops the oldest local update, or the oldest advert if there is none, and returns its bytes.
+    /// Drops the oldest local update, unless it is one of the newest few, or else the oldest advert of another kind. Returns
+    /// its bytes.
     fn drop_least(&mut self) -> usize {
-        let least = self
-            .kept
-            .iter()
-            .find(|(_, kept)| kept.fleeting)
-            .or_else(|| self.kept.iter().next());
+        let updates = self.kept.values().filter(|kept| kept.fleeting).count();
+        let drops_update = updates > KEPT_UPDATES;
+        let mut kept = self.kept.iter();
+        let least = kept.find(|(_, kept)| kept.fleeting == drops_update);
+        let least = least.or_else(|| self.kept.iter().next());
         let least = least.map(|(sequence, _)| *sequence);
         least
             .and_then(|sequence| self.kept.remove(&sequence))

@@ -371,40 +371,58 @@ async fn who_signs_two_adverts_under_one_number_is_found_out_by_whoever_asks_for
     assert_eq!(accused.await, author);
 }
 
-/// A process may be killed between saying something and writing that down. If a closed round counts it, whoever said it must get
-/// it back to follow that round.
-#[tokio::test(flavor = "multi_thread")]
-async fn a_node_gets_back_what_it_said_before_it_was_killed() {
+/// A node that was killed right after it said something, its next life, and who heard it. The two are not connected yet.
+async fn killed() -> (Node, Node, SignedAdvert) {
     let key = tempfile::tempdir().unwrap();
     let identity = || Identity::load_or_create(&key.path().join("key")).unwrap();
     let mut ann = Node::start(config()).await;
-    let life = |incarnation| {
-        let mut config = config();
-        (config.incarnation, config.peers) = (incarnation, vec![ann.address()]);
-        config
-    };
-    let (first, second) = (life(1), life(2));
+    let (mut first, mut second) = (config(), config());
+    (first.incarnation, first.peers) = (1, vec![ann.address()]);
+    second.incarnation = 2;
     let first = Node::with(first, identity(), Arc::default()).await;
     let said = first.network.handle.publish(Round(1), pool(1)).await;
     let (_, said) = said.unwrap();
-    let bob = first.id();
     ann.wait("what Bob says", |event| match event {
         Event::Advert { signed, .. } if *signed == said => Some(()),
         _ => None,
     })
     .await;
     first.network.handle.shutdown().await;
-    let mut again = Node::with(second, identity(), Arc::default()).await;
-    again.peer_up(ann.id()).await;
-    let wanted = fednode_net::Wanted {
-        advert: said.id(),
-        author: bob,
-        named_by: ann.id(),
-    };
-    again.network.handle.ask(vec![wanted]).await;
+    let again = Node::with(second, identity(), Arc::default()).await;
+    (ann, again, said)
+}
+
+async fn came_back(again: &mut Node) -> SignedAdvert {
     let came = again.wait("its own advert", |event| match event {
         Event::Advert { signed, .. } => Some(signed.clone()),
         _ => None,
     });
-    assert_eq!(came.await, said);
+    came.await
+}
+
+/// A folder that was restored from a backup has forgotten what the node said since. Others go on from it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_restored_node_hears_what_it_has_forgotten() {
+    let (ann, mut again, said) = killed().await;
+    again.network.handle.dial(ann.address()).await;
+    assert_eq!(came_back(&mut again).await, said);
+}
+
+/// A process may be killed between saying something and writing that down. If a closed round counts it, whoever said it must get
+/// it back to follow that round.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_gets_back_what_it_said_before_it_was_killed() {
+    let (ann, mut again, said) = killed().await;
+    // From now on what it said before is old, and comes only if it is asked for.
+    let handle = again.network.handle.clone();
+    handle.publish(Round(1), pool(1)).await.unwrap();
+    handle.dial(ann.address()).await;
+    again.peer_up(ann.id()).await;
+    let wanted = fednode_net::Wanted {
+        advert: said.id(),
+        author: again.id(),
+        named_by: ann.id(),
+    };
+    handle.ask(vec![wanted]).await;
+    assert_eq!(came_back(&mut again).await, said);
 }

@@ -1,6 +1,6 @@
 //! Tests of the advert book; in a file of their own because they are longer than it.
 
-use fednode_core::{BlobId, FederationId, Local, Withdraw};
+use fednode_core::{BlobId, BlobRef, FederationId, Global, Local, Withdraw};
 use proptest::prelude::*;
 
 use super::*;
@@ -237,6 +237,33 @@ fn old_local_updates_give_way_before_what_stays_true() {
         kept.iter()
             .map(|signed| advert_bytes(signed))
             .sum::<usize>()
+    );
+}
+
+/// Who closes many rounds must leave others the updates that the last ones are held against.
+#[test]
+fn old_closings_give_way_before_the_newest_updates() {
+    let mut book = Book::default();
+    for round in 1..100 {
+        let first = 2 * u64::from(round);
+        hear(&mut book, node(1), at(1, first), round);
+        let closing = Body::Global(Global {
+            members: Vec::new(),
+            mean: BlobRef::of(b"mean"),
+            parent: BlobRef::of(b"parent").id,
+            previous: None,
+        });
+        let (closing, said) = advert(node(1), at(1, first + 1), round, closing);
+        book.insert(closing, &said, NOW);
+    }
+    let kept = book.authors[&node(1)].kept.values();
+    let (updates, closings): (Vec<&Kept>, Vec<&Kept>) = kept.partition(|kept| kept.fleeting);
+    assert_eq!((updates.len(), closings.len()), (4, 12));
+    let first = book.authors[&node(1)].kept.keys().next();
+    assert_eq!(
+        first,
+        Some(&at(1, 2 * 88 + 1)),
+        "the newest twelve closings"
     );
 }
 

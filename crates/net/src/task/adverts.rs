@@ -131,8 +131,14 @@ impl Adverts {
             if advert.sequence.incarnation > base.config.incarnation {
                 base.tell(Event::Superseded);
             }
-            // A process that was killed may have said something that it did not write down. A closed round can count it.
-            if is_wanted {
+            // A process that was killed may have said something that it did not write down, and a folder that was restored
+            // from a backup has forgotten more. Others go on from it: a closed round can count it, or be announced in it.
+            let is_forgotten = self.is_forgotten(base, &advert);
+            if is_forgotten {
+                let known = Arc::new(signed.clone());
+                self.book.insert(known, &advert, crate::clock::now());
+            }
+            if is_wanted || is_forgotten {
                 base.tell(Event::Advert { signed, advert });
             }
             return Admission::Ignored;
@@ -174,6 +180,15 @@ impl Adverts {
         tracing::debug!(author = %advert.author, kind = advert.body.kind(), round = %advert.round, "advert");
         base.tell(Event::Advert { signed, advert });
         Admission::Admitted
+    }
+
+    /// Tells whether an earlier process of this node said something that this one does not know, and there is room for it.
+    fn is_forgotten(&self, base: &Base, advert: &Advert) -> bool {
+        let verdict = self
+            .book
+            .judge(&advert.author, advert.sequence, advert.round);
+        let is_earlier = advert.sequence.incarnation < base.config.incarnation;
+        is_earlier && verdict == Verdict::Fresh && base.outbox.has_room()
     }
 
     /// Wants these adverts, whatever was heard of their authors.
