@@ -43,6 +43,8 @@ enum Command {
     Members(command::members::MembersArgs),
     /// End somebody's membership, or withdraw an invitation.
     Revoke(command::members::RevokeArgs),
+    /// Replace a member's key, with a ticket that the organiser made for it.
+    RotateKey(command::rotate_key::Args),
     /// Show what a table holds, column by column, and whether it goes with a federation.
     Data(command::data::Args),
     /// Say what to begin with, by what the data are.
@@ -62,6 +64,10 @@ enum Command {
     Stop(command::stop::Args),
     /// Leave the federation for good: tell the others, stop, and wait until the node has ended.
     Leave(command::stop::LeaveArgs),
+    /// Write all that makes a node into one file, while it runs or not.
+    Backup(command::backup::BackupArgs),
+    /// Put a node back from its backup, here or on another machine.
+    Restore(command::backup::RestoreArgs),
     /// Replay what a node was told and what it answered, from the recording in its state folder.
     Replay(command::replay::Args),
     /// List the members that a running node is connected to.
@@ -108,6 +114,7 @@ impl Cli {
             Command::Join(args) => command::join::run(*args, form),
             Command::Members(args) => command::members::list(&args, form),
             Command::Revoke(args) => command::members::revoke(&args, form),
+            Command::RotateKey(args) => command::rotate_key::run(&args, form),
             Command::Data(args) => command::data::run(&args, form),
             Command::Advise(args) => command::advise::run(&args, form),
             Command::Describe(args) => command::describe::run(&args, form),
@@ -117,6 +124,8 @@ impl Cli {
             Command::TensorBoard(args) => command::tensorboard::run(&args, form),
             Command::Stop(args) => command::stop::run(&args, Farewell::Stop, form),
             Command::Leave(args) => command::stop::leave(&args, form),
+            Command::Backup(args) => command::backup::back_up(&args, form),
+            Command::Restore(args) => command::backup::restore(&args, form),
             Command::Replay(args) => command::replay::run(&args, form),
             Command::Peers(args) => command::peers::run(&args, form),
             Command::Experts(args) => command::experts::run(&args, form),

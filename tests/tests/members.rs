@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use fednode_e2e::{Process, assert_fails, fedboot, fednode, json_of, run};
+use fednode_e2e::{Process, assert_fails, fedboot, fednode, json_of, round, run};
 
 const LISTEN: &str = "/ip4/127.0.0.1/tcp/0";
 
@@ -272,4 +272,46 @@ fn an_open_port_needs_a_word() {
         .args(["--set", "network.open=false"])
         .current_dir(folder.path());
     assert_fails(&run(start), 3, &["would let in anybody", "--open"]);
+}
+
+#[test]
+fn a_member_with_another_key_goes_on_with_what_it_has_learned() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    organise(folder, "500");
+    let a = start_organiser(folder);
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let mut b = start_member(folder, &line, "b");
+    let before = b.wait_for("some rounds", |status| round(status) > 3);
+    let line = ticket(folder, &["invite", "ward-b", "--replace", "--json"]);
+    let rotate = |line: &str| {
+        let mut rotate = fednode();
+        rotate
+            .args(["rotate-key", line, "--json", "--dir"])
+            .arg(folder.join("b"));
+        run(rotate)
+    };
+    assert_fails(&rotate(&line), 7, &["a process runs", "stop it first"]);
+    b.kill();
+    assert_eq!(json_of(&rotate(&line))["name"], "ward-b");
+    assert_fails(&rotate(&line), 6, &["used already"]);
+
+    let mut start = fednode();
+    start
+        .args(["start", "--device", "cpu", "--listen", LISTEN, "--config"])
+        .arg(folder.join("b/node.toml"));
+    let b = Process::spawn(start, folder, folder.join("b/state"), "b");
+    let now = round(&a.status().unwrap());
+    for node in [&a, &b] {
+        node.wait_for("rounds of both", |status| round(status) > now + 2);
+    }
+    assert_ne!(b.status().unwrap()["node_id"], before["node_id"]);
+    let first = b.records().into_iter().map(|it| round(&it)).min();
+    assert_eq!(first, Some(1), "its history is still there");
+    let members = json_of(&run(of_organiser(folder, &["members", "--json"])));
+    let rows = members["members"].as_array().unwrap();
+    let of_b = rows.iter().filter(|row| row["name"] == "ward-b");
+    let standings: Vec<&str> = of_b.map(|row| row["standing"].as_str().unwrap()).collect();
+    assert_eq!(standings.len(), 2, "{members}");
+    assert!(standings.contains(&"member") && standings.contains(&"revoked"));
 }

@@ -22,6 +22,11 @@ pub const SPEC_FILE: &str = "federation.toml";
 /// The pre-shared key, in a member's folder.
 pub const NETWORK_KEY_FILE: &str = "network.key";
 
+/// A member's key, in its state folder.
+const KEY_FILE: &str = "key";
+/// The key that takes its place as soon as the organiser has admitted it.
+const NEXT_KEY_FILE: &str = "key.next";
+
 /// The folder of a new member.
 #[derive(Debug)]
 pub struct Home {
@@ -66,16 +71,48 @@ pub async fn join(ticket: &Ticket, home: &Home, role: Role) -> Result<Joined, Ru
             program(ticket.role)
         )));
     }
+    admitted(ticket, home, role, &home.state.join(KEY_FILE)).await
+}
+
+/// Gives a member that does not run another key. Checkpoints and everything else stay.
+///
+/// The new key takes the place of the old one when the organiser has admitted it. Until then it lies beside it, so that the same
+/// ticket can be used again after a failure.
+///
+/// # Errors
+/// As [`join`], and if there is no key to replace.
+pub async fn rotate(ticket: &Ticket, home: &Home) -> Result<Joined, RunError> {
+    let key = home.state.join(KEY_FILE);
+    if !key.is_file() {
+        return Err(RunError::StateContent(format!(
+            "there is no key to replace in `{}`: use the ticket with `{} join`",
+            home.state.display(),
+            program(ticket.role)
+        )));
+    }
+    let next = home.state.join(NEXT_KEY_FILE);
+    let joined = admitted(ticket, home, ticket.role, &next).await?;
+    std::fs::rename(&next, &key).map_err(|error| unwritable(&key, &error))?;
+    Ok(joined)
+}
+
+/// Asks the organiser to admit a key, and writes what it answers.
+async fn admitted(
+    ticket: &Ticket,
+    home: &Home,
+    role: Role,
+    key: &Path,
+) -> Result<Joined, RunError> {
     home.check(ticket)?;
     make_folder(&home.state).map_err(|error| unwritable(&home.state, &error))?;
-    let identity = Identity::load_or_create(&home.state.join("key")).map_err(content)?;
-    let admitted = fednode_net::join(ticket, &identity)
+    let identity = Identity::load_or_create(key).map_err(content)?;
+    let answer = fednode_net::join(ticket, &identity)
         .await
         .map_err(|error| match error {
             JoinError::Refused(refusal) => RunError::NotAdmitted(refusal),
             other => RunError::Network(other.to_string()),
         })?;
-    let (spec, book) = checked(ticket, &admitted)?;
+    let (spec, book) = checked(ticket, &answer)?;
     match book.role(&identity.node_id(), fednode_net::now()) {
         Ok(certified) if certified == role => {}
         Ok(_) => return Err(RunError::Membership(fednode_core::Absence::Role)),

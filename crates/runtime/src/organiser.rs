@@ -83,6 +83,9 @@ pub struct Invitation {
     pub member_until: Timestamp,
     /// Who has used it.
     pub used_by: Option<NodeId>,
+    /// Whose membership ends when it is used: the same member with its key before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<NodeId>,
 }
 
 /// A line of the list of members.
@@ -228,21 +231,29 @@ impl Organiser {
     ) -> Result<InvitationSecret, OrganiserError> {
         let mut session = self.session()?;
         session.refuse_name(&name, None, now)?;
-        let secret = InvitationSecret::generate();
-        // A ticket that was never used gives its name back.
-        session
-            .invitations
-            .retain(|old| old.name != name || old.used_by.is_some());
-        session.invitations.push(Invitation {
-            secret: secret.to_string(),
-            name,
-            role,
-            not_after: now + life,
-            member_until: now + MEMBERSHIP,
-            used_by: None,
+        session.invite(name, role, None, life, now)
+    }
+
+    /// Invites a member to come back with another key. When the ticket is used, its membership with the key that it has now ends.
+    /// Returns the secret and what the member may be.
+    ///
+    /// # Errors
+    /// Fails if no member has that name, or nothing can be written.
+    pub fn invite_again(
+        &self,
+        name: MemberName,
+        life: Duration,
+        now: Timestamp,
+    ) -> Result<(InvitationSecret, Role), OrganiserError> {
+        let mut session = self.session()?;
+        let all = session.book.all(now);
+        let found = all.iter().find_map(|(certificate, role)| {
+            let role = role.as_ref().ok().filter(|_| certificate.name == name)?;
+            Some((certificate.node, *role))
         });
-        session.save_invitations()?;
-        Ok(secret)
+        let (node, role) = found.ok_or_else(|| OrganiserError::Nobody(name.to_string()))?;
+        let secret = session.invite(name, role, Some(node), life, now)?;
+        Ok((secret, role))
     }
 
     /// Revokes a member, by its name or node id, or withdraws an invitation. Returns who it was, unless it had not joined yet.
@@ -317,6 +328,11 @@ impl Organiser {
         // First the note that the ticket is used: a crash in between costs a ticket and never gives two memberships.
         session.invitations[at].used_by = Some(joiner);
         session.save_invitations().map_err(broken)?;
+        // The old key first: a crash in between costs a moment of membership and never gives two keys to one member.
+        if let Some(before) = invitation.replaces.filter(|before| *before != joiner) {
+            let said = session.book.say(&self.key, now, Ruling::Revoke(before));
+            said.map_err(|error| broken(error.into()))?;
+        }
         let certificate = Certificate {
             node: joiner,
             name: invitation.name.clone(),
@@ -416,6 +432,31 @@ impl Session<'_> {
             return Err(OrganiserError::NameTaken(name.clone()));
         }
         Ok(())
+    }
+
+    fn invite(
+        &mut self,
+        name: MemberName,
+        role: Role,
+        replaces: Option<NodeId>,
+        life: Duration,
+        now: Timestamp,
+    ) -> Result<InvitationSecret, OrganiserError> {
+        let secret = InvitationSecret::generate();
+        // A ticket that was never used gives its name back.
+        self.invitations
+            .retain(|old| old.name != name || old.used_by.is_some());
+        self.invitations.push(Invitation {
+            secret: secret.to_string(),
+            name,
+            role,
+            not_after: now + life,
+            member_until: now + MEMBERSHIP,
+            used_by: None,
+            replaces,
+        });
+        self.save_invitations()?;
+        Ok(secret)
     }
 
     fn admit(&self, certificate: Certificate, now: Timestamp) -> Result<(), OrganiserError> {
@@ -565,5 +606,27 @@ mod tests {
                 .answer(&ask(secret, other), other, FEDBOOT, NOW)
                 .is_ok()
         );
+    }
+
+    #[test]
+    fn a_member_with_another_key_keeps_its_name_and_role_and_loses_the_old_key() {
+        let folder = tempfile::tempdir().unwrap();
+        let organiser = Organiser::create(folder.path()).unwrap();
+        let (old, new) = (NodeId::from_bytes([1; 32]), NodeId::from_bytes([2; 32]));
+        let hub = Role::Aggregator;
+        organiser.admit(old, name("hub"), hub, NOW).unwrap();
+        let (secret, role) = organiser.invite_again(name("hub"), WEEK, NOW).unwrap();
+        assert_eq!(role, hub);
+        let book = organiser.book().unwrap();
+        assert_eq!(book.role(&old, NOW), Ok(hub), "until the ticket is used");
+        let answer = |who| organiser.answer(&ask(secret, who), who, FEDBOOT, NOW);
+        answer(new).unwrap();
+        let book = organiser.book().unwrap();
+        assert_eq!(book.role(&new, NOW), Ok(hub));
+        assert_eq!(book.role(&old, NOW), Err(Absence::Revoked));
+        assert_eq!(book.certificate(&new).unwrap().name, name("hub"));
+        assert_eq!(answer(old), Err(JoinRefusal::Revoked));
+        let nobody = organiser.invite_again(name("bob"), WEEK, NOW);
+        assert!(matches!(nobody, Err(OrganiserError::Nobody(_))));
     }
 }

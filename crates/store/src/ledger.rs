@@ -99,6 +99,16 @@ impl Ledger {
         })
     }
 
+    /// Writes a copy of the ledger as it is now, with what its logs hold. The file must not exist.
+    ///
+    /// # Errors
+    /// Fails if the file exists or cannot be written.
+    pub(crate) fn copy_to(&self, copy: &Path) -> Result<(), LedgerError> {
+        let copy = copy.to_string_lossy();
+        self.connection().execute("VACUUM INTO ?1", [&*copy])?;
+        Ok(())
+    }
+
     /// Locks the connection. A panic elsewhere cannot leave a transaction open, because dropping one rolls it back.
     fn connection(&self) -> MutexGuard<'_, Connection> {
         self.connection

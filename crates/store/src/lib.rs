@@ -11,6 +11,8 @@
 //! | [`Checkpoints`] | where the node stopped | the last step: the generation before is used |
 //! | [`Ledger`] | rounds, numbers, peers, transfers, events, newest adverts | history, and which adverts were seen |
 //!
+//! [`backup`] puts all of it into one file, also while a node runs.
+//!
 //! Three rules make that true.
 //!
 //! - *Whole or not at all.* A file gets its name only after its bytes are on the disk.
@@ -46,6 +48,7 @@
 //! ```
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod backup;
 mod blobs;
 mod checkpoint;
 mod disk;

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fednode_core::{FederationSpec, MemberName, NodeId, Role, Timestamp};
-use fednode_net::{Identity, MemberBook, Multiaddr, NetworkKey, Ticket, is_circuit, is_loopback};
+use fednode_net::{
+    Identity, InvitationSecret, MemberBook, Multiaddr, NetworkKey, Ticket, is_circuit, is_loopback,
+};
 use fednode_runtime::control::Client;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::membership;
@@ -38,8 +40,12 @@ pub(crate) struct InviteArgs {
     /// What everybody will call the new member: letters, digits, `-`, `_` and `.`.
     name: MemberName,
     /// What it may be.
-    #[arg(long, value_enum, default_value = "node")]
+    #[arg(long, value_enum, default_value = "node", conflicts_with = "replace")]
     role: RoleArg,
+    /// Invite a member to come back with another key, by `fednode rotate-key`. Using the ticket ends its membership with the
+    /// old one.
+    #[arg(long)]
+    replace: bool,
     /// Days until the ticket expires (1 to 365).
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=365))]
     days: u32,
@@ -104,13 +110,7 @@ pub(crate) fn invite(args: &InviteArgs, form: Form) -> anyhow::Result<()> {
     let network_key = config.network.key.as_deref().map(NetworkKey::load);
     let network_key = network_key.transpose().or_fail(ExitCode::Network)?;
     let (now, life) = (fednode_net::now(), DAY * args.days);
-    let role = match args.role {
-        RoleArg::Node => Role::Node,
-        RoleArg::Aggregator => Role::Aggregator,
-    };
-    let secret = organiser
-        .invite(args.name.clone(), role, life, now)
-        .map_err(failure)?;
+    let (secret, role) = secret(&organiser, args, life, now).map_err(failure)?;
     let ticket = Ticket {
         addresses,
         federation: spec.id(),
@@ -129,9 +129,26 @@ pub(crate) fn invite(args: &InviteArgs, form: Form) -> anyhow::Result<()> {
                 Role::Node => "fednode",
                 Role::Aggregator => "fedboot",
             },
+            replaces: args.replace,
         },
         form,
     )
+}
+
+/// Invites, and returns what the ticket must hold.
+fn secret(
+    organiser: &Organiser,
+    args: &InviteArgs,
+    life: Duration,
+    now: Timestamp,
+) -> Result<(InvitationSecret, Role), OrganiserError> {
+    let role = match args.role {
+        _ if args.replace => return organiser.invite_again(args.name.clone(), life, now),
+        RoleArg::Node => Role::Node,
+        RoleArg::Aggregator => Role::Aggregator,
+    };
+    let secret = organiser.invite(args.name.clone(), role, life, now)?;
+    Ok((secret, role))
 }
 
 /// Lists the members.
@@ -259,6 +276,7 @@ struct Invited {
     ticket: String,
     days: u32,
     program: &'static str,
+    replaces: bool,
 }
 
 impl Report for Invited {
@@ -268,16 +286,20 @@ impl Report for Invited {
             ticket,
             days,
             program,
+            replaces,
         } = self;
-        let (data, about) = if *program == "fednode" {
+        let (how, about) = if *replaces && *program == "fednode" {
+            let about = "The node is stopped first. What it has learned stays.\n";
+            ("rotate-key TICKET --dir FOLDER", about)
+        } else if *program == "fednode" {
             let about = "SOURCE is csv:FILE,label=COLUMN for a table; `fednode join --help` lists the others.\n";
-            (" --data SOURCE --dir FOLDER", about)
+            ("join TICKET --data SOURCE --dir FOLDER", about)
         } else {
-            ("", "")
+            ("join TICKET", "")
         };
         format!(
             "{ticket}\n\nSend the line above to {name} by a way that nobody else reads. It is good for one node and {days} days:\n  \
-             {program} join TICKET{data}\n{about}"
+             {program} {how}\n{about}"
         )
     }
 }

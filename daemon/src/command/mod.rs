@@ -2,6 +2,7 @@
 
 pub(crate) mod advise;
 pub(crate) mod algorithms;
+pub(crate) mod backup;
 pub(crate) mod completions;
 pub(crate) mod dashboard;
 pub(crate) mod data;
@@ -19,6 +20,7 @@ pub(crate) mod predict;
 pub(crate) mod privacy;
 pub(crate) mod probe_device;
 pub(crate) mod replay;
+pub(crate) mod rotate_key;
 pub(crate) mod serve;
 pub(crate) mod spent;
 pub(crate) mod start;
