@@ -76,7 +76,7 @@ const KEPT: [Kept; 12] = [
     (
         "some rest without aggregator",
         some_rest_without_aggregator,
-        ["d782769f8079f400", "03a2288c8bdca26f", "bed4e66d727333ba"],
+        ["880b27d4188282ef", "03a2288c8bdca26f", "bed4e66d727333ba"],
     ),
     (
         "nothing is averaged",
