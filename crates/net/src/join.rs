@@ -89,9 +89,10 @@ pub enum JoinRefusal {
     /// It is too old.
     #[error("this ticket has expired: ask for a new one")]
     Expired,
-    /// The organiser has revoked this node's key.
+    /// The organiser has revoked this node's key, or the ticket is there to replace it.
     #[error(
-        "the organiser has revoked the key in this folder: join from an empty folder, with a new ticket"
+        "this needs another key than the one in this folder: use the ticket with `fednode rotate-key`, which keeps what the node \
+         has learned, or join from an empty folder"
     )]
     Revoked,
     /// The organiser's process cannot answer now.

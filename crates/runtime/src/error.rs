@@ -32,7 +32,7 @@ pub enum RunError {
     },
     /// This node is no member.
     #[error(
-        "this node {0}: ask the organiser for a ticket (`fednode invite` makes one), then run `fednode join TICKET`"
+        "this node {0}: ask the organiser for a ticket (`fednode invite` makes one), then run `fednode join TICKET`, or `fednode rotate-key TICKET` if its key was revoked"
     )]
     Membership(Absence),
     /// The organiser does not admit this node.

@@ -11,7 +11,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fednode_core::{FederationSpec, Role};
-use fednode_net::{Admitted, Identity, JoinError, MemberBook, NetworkKey, Ticket, TicketError};
+use fednode_net::{
+    Admitted, Identity, JoinError, JoinRefusal, MemberBook, NetworkKey, Ticket, TicketError,
+};
 use fednode_store::{is_free, whole_file};
 
 use crate::error::RunError;
@@ -91,7 +93,14 @@ pub async fn rotate(ticket: &Ticket, home: &Home) -> Result<Joined, RunError> {
         )));
     }
     let next = home.state.join(NEXT_KEY_FILE);
-    let joined = admitted(ticket, home, ticket.role, &next).await?;
+    let joined = admitted(ticket, home, ticket.role, &next).await;
+    if let Err(RunError::NotAdmitted(refusal)) = &joined
+        && *refusal != JoinRefusal::Broken
+    {
+        // Nobody has admitted it and nobody will. A key that lies about may be seen.
+        _ = std::fs::remove_file(&next);
+    }
+    let joined = joined?;
     std::fs::rename(&next, &key).map_err(|error| unwritable(&key, &error))?;
     Ok(joined)
 }
@@ -121,7 +130,15 @@ async fn admitted(
     let name = book.certificate(&identity.node_id());
     let name = name.map_or_else(String::new, |certificate| certificate.name.to_string());
     home.write(ticket, &spec)?;
-    book.save(&home.state.join(MEMBERS_FILE)).map_err(content)?;
+    // What this node has heard before stays: an organiser that was restored may have forgotten a revocation.
+    let path = home.state.join(MEMBERS_FILE);
+    if let Some(known) = MemberBook::load_any(&path).map_err(content)? {
+        for statement in known.after(0) {
+            // Of two statements of one number the organiser's answer counts.
+            _ = book.take(&statement);
+        }
+    }
+    book.save(&path).map_err(content)?;
     Ok(Joined { spec, name })
 }
 

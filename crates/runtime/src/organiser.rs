@@ -272,6 +272,9 @@ impl Organiser {
             let node = certificate.node;
             session.book.say(&self.key, now, Ruling::Revoke(node))?;
             session.book.save(&self.members_file())?;
+            // A ticket for another key would bring it back.
+            session.invitations.retain(|it| !it.would_replace(&node));
+            session.save_invitations()?;
             return Ok(Some(node));
         }
         let before = session.invitations.len();
@@ -312,6 +315,9 @@ impl Organiser {
         if session.book.role(&joiner, now) == Err(Absence::Revoked) {
             return Err(JoinRefusal::Revoked);
         }
+        if invitation.replaces == Some(joiner) {
+            return Err(JoinRefusal::Revoked);
+        }
         match invitation.used_by {
             Some(node) if node != joiner => return Err(JoinRefusal::Used),
             Some(_) if session.book.certificate(&joiner).is_some() => {
@@ -329,7 +335,7 @@ impl Organiser {
         session.invitations[at].used_by = Some(joiner);
         session.save_invitations().map_err(broken)?;
         // The old key first: a crash in between costs a moment of membership and never gives two keys to one member.
-        if let Some(before) = invitation.replaces.filter(|before| *before != joiner) {
+        if let Some(before) = invitation.replaces {
             let said = session.book.say(&self.key, now, Ruling::Revoke(before));
             said.map_err(|error| broken(error.into()))?;
         }
@@ -483,6 +489,11 @@ impl Session<'_> {
 }
 
 impl Invitation {
+    /// Tells whether this is an open invitation to replace that key.
+    fn would_replace(&self, node: &NodeId) -> bool {
+        self.replaces.as_ref() == Some(node) && self.used_by.is_none()
+    }
+
     fn secret(&self) -> Option<InvitationSecret> {
         self.secret.parse().ok()
     }
@@ -626,6 +637,13 @@ mod tests {
         assert_eq!(book.role(&old, NOW), Err(Absence::Revoked));
         assert_eq!(book.certificate(&new).unwrap().name, name("hub"));
         assert_eq!(answer(old), Err(JoinRefusal::Revoked));
+        // Neither the old key nor a revoked member can use a ticket for another key.
+        let (again, _) = organiser.invite_again(name("hub"), WEEK, NOW).unwrap();
+        let used_by = |who| organiser.answer(&ask(again, who), who, FEDBOOT, NOW);
+        assert_eq!(used_by(new), Err(JoinRefusal::Revoked));
+        assert_eq!(organiser.revoke("hub", NOW).unwrap(), Some(new));
+        let third = NodeId::from_bytes([3; 32]);
+        assert_eq!(used_by(third), Err(JoinRefusal::Unknown));
         let nobody = organiser.invite_again(name("bob"), WEEK, NOW);
         assert!(matches!(nobody, Err(OrganiserError::Nobody(_))));
     }

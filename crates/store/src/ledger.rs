@@ -99,10 +99,10 @@ impl Ledger {
         })
     }
 
-    /// Writes a copy of the ledger as it is now, with what its logs hold. The file must not exist.
+    /// Writes a copy of the ledger as it is now, with what its logs hold. The file must be empty or absent.
     ///
     /// # Errors
-    /// Fails if the file exists or cannot be written.
+    /// Fails if the file has a content or cannot be written.
     pub(crate) fn copy_to(&self, copy: &Path) -> Result<(), LedgerError> {
         let copy = copy.to_string_lossy();
         self.connection().execute("VACUUM INTO ?1", [&*copy])?;

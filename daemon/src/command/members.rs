@@ -288,14 +288,14 @@ impl Report for Invited {
             program,
             replaces,
         } = self;
-        let (how, about) = if *replaces && *program == "fednode" {
+        let (program, how, about) = if *replaces {
             let about = "The node is stopped first. What it has learned stays.\n";
-            ("rotate-key TICKET --dir FOLDER", about)
+            ("fednode", "rotate-key TICKET --dir FOLDER", about)
         } else if *program == "fednode" {
             let about = "SOURCE is csv:FILE,label=COLUMN for a table; `fednode join --help` lists the others.\n";
-            ("join TICKET --data SOURCE --dir FOLDER", about)
+            (*program, "join TICKET --data SOURCE --dir FOLDER", about)
         } else {
-            ("join TICKET", "")
+            (*program, "join TICKET", "")
         };
         format!(
             "{ticket}\n\nSend the line above to {name} by a way that nobody else reads. It is good for one node and {days} days:\n  \

@@ -10,9 +10,12 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Component, Path, PathBuf};
 
-use super::write::Hashing;
+use super::write::{Hashing, sync_parent};
 use super::{ABOUT, About, BackupError, MANIFEST, MAX_MANIFEST_BYTES, Manifest, Sum, VERSION, at};
 use crate::disk::create_folder;
+
+/// The name, or the ending of the name, of what is not in its place yet.
+const STAGED: &str = ".restoring";
 
 /// Where a part of an archive goes: a file, or a folder with all that is in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,10 +27,35 @@ pub struct Place {
 }
 
 impl Place {
+    /// Returns where it is put until all of the archive was verified: within a folder that is there already, which may be a
+    /// disk of its own, else beside the place.
     fn staged(&self) -> PathBuf {
+        if self.path.is_dir() {
+            return self.path.join(STAGED);
+        }
         let mut name = self.path.as_os_str().to_owned();
-        name.push(".restoring");
+        name.push(STAGED);
         name.into()
+    }
+
+    /// Lists the moves that put it from there to its place.
+    fn moves(&self) -> Result<Vec<(PathBuf, PathBuf)>, BackupError> {
+        let staged = self.staged();
+        if !staged.exists() {
+            return Ok(Vec::new());
+        }
+        if !self.path.is_dir() {
+            return Ok(vec![(staged, self.path.clone())]);
+        }
+        if !staged.is_dir() {
+            return Err(BackupError::Exists(self.path.clone()));
+        }
+        let entries = fs::read_dir(&staged).map_err(at(&staged))?;
+        let entry = |entry: io::Result<fs::DirEntry>| {
+            let from = entry.map_err(at(&staged))?;
+            Ok((from.path(), self.path.join(from.file_name())))
+        };
+        entries.map(entry).collect()
     }
 }
 
@@ -73,20 +101,40 @@ pub fn restore(from: &Path, places: &[Place]) -> Result<Manifest, BackupError> {
         return Err(BackupError::Exists(taken.path.clone()));
     }
     let restored = unpacked(from, places).and_then(|manifest| {
-        for place in places.iter().filter(|place| place.staged().exists()) {
-            fs::rename(place.staged(), &place.path).map_err(at(&place.path))?;
-        }
+        put_in_place(places)?;
         Ok(manifest)
     });
-    if restored.is_err() {
-        places.iter().for_each(clear);
-    }
+    places.iter().for_each(clear);
     restored
 }
 
-/// An empty folder is no obstacle: somebody made it for this.
+/// Moves all parts to their places, or none.
+fn put_in_place(places: &[Place]) -> Result<(), BackupError> {
+    let moves: Result<Vec<_>, BackupError> = places.iter().map(Place::moves).collect();
+    let moves: Vec<(PathBuf, PathBuf)> = moves?.into_iter().flatten().collect();
+    for (n, (from, to)) in moves.iter().enumerate() {
+        if let Err(error) = fs::rename(from, to).and_then(|()| sync_parent(to)) {
+            for (from, to) in moves[..=n].iter().rev() {
+                // The one that failed is not there.
+                _ = fs::rename(to, from);
+            }
+            return Err(at(to)(error));
+        }
+    }
+    Ok(())
+}
+
+/// An empty folder is no obstacle: somebody made it for this, and it may be a disk of its own.
 fn is_taken(path: &Path) -> bool {
-    let is_empty = || fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+    let is_of_no_account = |entry: fs::DirEntry| {
+        ["lost+found", STAGED]
+            .map(Into::into)
+            .contains(&entry.file_name())
+    };
+    let is_empty = || {
+        let mut entries = fs::read_dir(path).into_iter().flatten().flatten();
+        path.is_dir() && entries.all(is_of_no_account)
+    };
     path.symlink_metadata().is_ok() && !is_empty()
 }
 
@@ -150,9 +198,10 @@ fn difference(said: &Manifest, found: &Manifest) -> Option<String> {
 fn name_of(entry: &tar::Entry<'_, File>) -> Result<String, String> {
     let path = entry.path().map_err(|error| error.to_string())?;
     let name = path.to_str().ok_or("a name in it is no text")?;
-    let is_within = path
-        .components()
-        .all(|part| matches!(part, Component::Normal(_)));
+    let is_plain = |part: Component<'_>| matches!(part, Component::Normal(_));
+    // `a//b` has the parts of `a/b`, and would be another path where it is joined to a folder.
+    let rebuilt: PathBuf = path.components().collect();
+    let is_within = path.components().all(is_plain) && rebuilt.as_os_str() == path.as_os_str();
     if !is_within || name.is_empty() || !entry.header().entry_type().is_file() {
         return Err(format!("`{name}` in it is no plain file"));
     }

@@ -98,9 +98,36 @@ fn neither_a_backup_nor_a_place_is_overwritten() {
     assert!(matches!(twice, BackupError::Exists(path) if path == to));
     let places = places(home.path());
     fs::create_dir_all(&places[0].path).unwrap();
+    // As on a disk of its own.
+    fs::create_dir(places[0].path.join("lost+found")).unwrap();
     restore(&to, &places).expect("an empty folder is no obstacle");
+    assert!(places[0].path.join("key").is_file());
+    assert!(!places[0].path.join(".restoring").exists());
     let twice = restore(&to, &places).unwrap_err();
     assert!(matches!(twice, BackupError::Exists(path) if path == places[0].path));
+}
+
+/// A name that is a folder already cannot become a file. What was put in its place before goes away again.
+#[test]
+fn all_parts_are_put_in_their_places_or_none() {
+    let home = tempfile::tempdir().unwrap();
+    drop(running(&home.path().join("state")));
+    let mut items = items_of_state(&home.path().join("state"), &[]).unwrap();
+    items.push(Item {
+        name: "node.toml".into(),
+        path: home.path().join("state/key"),
+    });
+    let to = home.path().join("backup.tar");
+    write(&to, &about_it(), &items).unwrap();
+    let mut places = places(home.path());
+    places.push(Place {
+        part: "node.toml".into(),
+        path: home.path().join("again/node.toml"),
+    });
+    fs::create_dir_all(&places[1].path).unwrap();
+    let error = restore(&to, &places).unwrap_err();
+    assert!(matches!(error, BackupError::Exists(path) if path == places[1].path));
+    assert!(!places[0].path.exists());
 }
 
 #[test]
@@ -130,6 +157,9 @@ fn names_that_lead_elsewhere_are_refused() {
     let home = tempfile::tempdir().unwrap();
     for (name, kind) in [
         ("../key", tar::EntryType::Regular),
+        ("state//tmp/key", tar::EntryType::Regular),
+        ("state/./key", tar::EntryType::Regular),
+        ("/key", tar::EntryType::Regular),
         ("state/link", tar::EntryType::Symlink),
     ] {
         let mut header = tar::Header::new_gnu();

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::{ABOUT, About, BackupError, MANIFEST, Manifest, Sum, at};
 use crate::disk::{is_staged, list_folder};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, LedgerError};
 
 /// Files of a state folder that a start makes again. A lock or a token of one process means nothing to the next.
 const MADE_AGAIN: [&str; 3] = ["lock", "partial", "checkpoints/reserve"];
@@ -72,40 +72,54 @@ fn is_draft(path: &Path) -> bool {
     matches!(ending, Some("partial" | "new" | "corrupt"))
 }
 
-/// Writes an archive. The file must not exist; on failure nothing is left of it.
+/// Writes an archive. The file must not exist; on failure nothing is left of it. A ledger that cannot be read is left out: it
+/// is the one part that no round depends on.
 ///
 /// # Errors
 /// Fails if the name is taken or the disk fails.
 pub fn write(to: &Path, about: &About, items: &[Item]) -> Result<Manifest, BackupError> {
-    if to.exists() {
-        return Err(BackupError::Exists(to.to_owned()));
-    }
-    let [draft, copy] = [".partial", ".ledger"].map(|ending| {
-        let mut name = to.as_os_str().to_owned();
-        name.push(ending);
-        PathBuf::from(name)
-    });
-    let written = fill(&draft, &copy, about, items);
-    let named = written.and_then(|manifest| {
-        // A link and not a rename: it would replace a file that came in the meantime.
-        fs::hard_link(&draft, to).map_err(at(to))?;
+    // By its own name from the start, as some disks have no links. Until its manifest is written, nobody takes it for whole.
+    let file = match private(to) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            return Err(BackupError::Exists(to.to_owned()));
+        }
+        file => file.map_err(at(to))?,
+    };
+    let mut copy = to.as_os_str().to_owned();
+    copy.push(format!(".{}.ledger", std::process::id()));
+    let copy = PathBuf::from(copy);
+    let written = fill(file, to, &copy, about, items).and_then(|manifest| {
+        sync_parent(to).map_err(at(to))?;
         Ok(manifest)
     });
-    for temporary in [&draft, &copy] {
-        _ = fs::remove_file(temporary);
+    _ = fs::remove_file(&copy);
+    if written.is_err() {
+        _ = fs::remove_file(to);
     }
-    named
+    written
 }
 
-fn fill(draft: &Path, copy: &Path, about: &About, items: &[Item]) -> Result<Manifest, BackupError> {
+/// Makes a file that only its owner may read. It must not exist.
+fn private(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
-    let file = options
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(draft)
-        .map_err(at(draft))?;
+    options.write(true).create_new(true).mode(0o600).open(path)
+}
+
+/// Waits until the name of a file is on the disk.
+pub(super) fn sync_parent(path: &Path) -> io::Result<()> {
+    let parent = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn fill(
+    file: File,
+    to: &Path,
+    copy: &Path,
+    about: &About,
+    items: &[Item],
+) -> Result<Manifest, BackupError> {
     let mut archive = Archive {
         tar: tar::Builder::new(file),
         manifest: Manifest::default(),
@@ -113,16 +127,19 @@ fn fill(draft: &Path, copy: &Path, about: &About, items: &[Item]) -> Result<Mani
     let text = serde_json::to_vec_pretty(about).expect("plain data");
     archive
         .add(ABOUT, text.len() as u64, &mut &text[..])
-        .map_err(at(draft))?;
+        .map_err(at(to))?;
     for item in items {
         let is_ledger = item.path.file_name().is_some_and(|name| name == LEDGER);
         let from = if is_ledger { copy } else { &item.path };
-        if is_ledger {
-            copied(&item.path, copy).map_err(at(&item.path))?;
+        if is_ledger && let Err(error) = copied(&item.path, copy) {
+            tracing::warn!(%error, "the ledger cannot be read: it is left out");
+            continue;
         }
         let mut file = match File::open(from) {
             // A running node removes what it does not need any more.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && is_fleeting(&item.name) => {
+                continue;
+            }
             file => file.map_err(at(from))?,
         };
         let bytes = file.metadata().map_err(at(from))?.len();
@@ -136,21 +153,25 @@ fn fill(draft: &Path, copy: &Path, about: &About, items: &[Item]) -> Result<Mani
     let text = serde_json::to_vec_pretty(&manifest).expect("plain data");
     archive
         .add(MANIFEST, text.len() as u64, &mut &text[..])
-        .map_err(at(draft))?;
-    let file = archive.tar.into_inner().map_err(at(draft))?;
-    file.sync_all().map_err(at(draft))?;
+        .map_err(at(to))?;
+    let file = archive.tar.into_inner().map_err(at(to))?;
+    file.sync_all().map_err(at(to))?;
     Ok(manifest)
 }
 
+/// Tells whether a running node may remove a file of its own accord.
+fn is_fleeting(name: &str) -> bool {
+    let mut parts = name.split('/').skip(1);
+    matches!(parts.next(), Some("blobs" | "checkpoints"))
+}
+
 /// Copies the ledger as it is at one moment, with what its logs hold.
-fn copied(ledger: &Path, copy: &Path) -> io::Result<()> {
-    match fs::remove_file(copy) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+fn copied(ledger: &Path, copy: &Path) -> Result<(), LedgerError> {
     let state = ledger.parent().unwrap_or(Path::new("."));
-    let ledger = Ledger::open_read_only(state).map_err(io::Error::other)?;
-    ledger.copy_to(copy).map_err(io::Error::other)
+    let ledger = Ledger::open_read_only(state)?;
+    // SQLite takes an empty file as it is, with its mode, and makes others for everybody to read.
+    drop(private(copy)?);
+    ledger.copy_to(copy)
 }
 
 /// An archive that grows, and the proof of what is in it.
