@@ -65,9 +65,9 @@ enum Command {
     /// Leave the federation for good: tell the others, stop, and wait until the node has ended.
     Leave(command::stop::LeaveArgs),
     /// Write all that makes a node into one file, while it runs or not.
-    Backup(command::backup::BackupArgs),
+    Backup(command::backup::Args),
     /// Put a node back from its backup, here or on another machine.
-    Restore(command::backup::RestoreArgs),
+    Restore(command::restore::Args),
     /// Replay what a node was told and what it answered, from the recording in its state folder.
     Replay(command::replay::Args),
     /// List the members that a running node is connected to.
@@ -124,8 +124,8 @@ impl Cli {
             Command::TensorBoard(args) => command::tensorboard::run(&args, form),
             Command::Stop(args) => command::stop::run(&args, Farewell::Stop, form),
             Command::Leave(args) => command::stop::leave(&args, form),
-            Command::Backup(args) => command::backup::back_up(&args, form),
-            Command::Restore(args) => command::backup::restore(&args, form),
+            Command::Backup(args) => command::backup::run(&args, form),
+            Command::Restore(args) => command::restore::run(&args, form),
             Command::Replay(args) => command::replay::run(&args, form),
             Command::Peers(args) => command::peers::run(&args, form),
             Command::Experts(args) => command::experts::run(&args, form),

@@ -13,6 +13,7 @@
 mod advice;
 mod cli;
 mod command;
+mod home;
 mod member;
 mod served;
 mod unlabelled;

@@ -52,6 +52,15 @@ fn start_member(folder: &Path, ticket: &str, dir: &str) -> Process {
     Process::spawn(join(folder, ticket, dir), folder, state, dir)
 }
 
+/// An organiser and a member, in a federation that goes on for long.
+fn two_of_many_rounds(folder: &Path) -> (Process, Process) {
+    organise(folder, "500");
+    let a = start_organiser(folder);
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let b = start_member(folder, &line, "b");
+    (a, b)
+}
+
 #[test]
 fn one_line_of_text_makes_a_member_that_all_call_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
@@ -124,10 +133,7 @@ fn one_line_of_text_makes_a_member_that_all_call_by_its_name() {
 fn a_revoked_member_ends_and_is_not_let_in_again() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    organise(folder, "500");
-    let a = start_organiser(folder);
-    let line = ticket(folder, &["invite", "ward-b", "--json"]);
-    let mut b = start_member(folder, &line, "b");
+    let (a, mut b) = two_of_many_rounds(folder);
     b.wait_for("a round", |status| status["round"].as_u64() > Some(1));
     json_of(&run(of_organiser(folder, &["revoke", "ward-b", "--json"])));
     assert_eq!(b.wait().code(), Some(6), "{}", b.log());
@@ -278,10 +284,7 @@ fn an_open_port_needs_a_word() {
 fn a_member_with_another_key_goes_on_with_what_it_has_learned() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    organise(folder, "500");
-    let a = start_organiser(folder);
-    let line = ticket(folder, &["invite", "ward-b", "--json"]);
-    let mut b = start_member(folder, &line, "b");
+    let (a, mut b) = two_of_many_rounds(folder);
     let before = b.wait_for("some rounds", |status| round(status) > 3);
     let line = ticket(folder, &["invite", "ward-b", "--replace", "--json"]);
     let rotate = |line: &str| {
@@ -291,6 +294,8 @@ fn a_member_with_another_key_goes_on_with_what_it_has_learned() {
             .arg(folder.join("b"));
         run(rotate)
     };
+    let own = run(of_organiser(folder, &["invite", "ward-a", "--replace"]));
+    assert_fails(&own, 2, &["answer its own ticket", "--at"]);
     assert_fails(&rotate(&line), 7, &["a process runs", "stop it first"]);
     b.kill();
     assert_eq!(json_of(&rotate(&line))["name"], "ward-b");

@@ -30,7 +30,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fednode_core::{BlobId, NodeId, Round, Timestamp};
 use rusqlite::types::Type;
-use rusqlite::{Connection, Row};
+use rusqlite::{Connection, ErrorCode, Row};
 
 use crate::folder::Lock;
 
@@ -65,6 +65,20 @@ pub enum LedgerError {
     /// The disk.
     #[error("run ledger: {0}")]
     Io(#[from] io::Error),
+}
+
+impl LedgerError {
+    /// Tells whether it is the content that cannot be used: then no other attempt succeeds, and no more room on the disk helps.
+    pub(crate) fn is_of_content(&self) -> bool {
+        match self {
+            Self::Damaged(_) | Self::Newer { .. } | Self::Older(_) => true,
+            Self::Sqlite(error) => matches!(
+                error.sqlite_error_code(),
+                Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase)
+            ),
+            Self::Io(_) => false,
+        }
+    }
 }
 
 /// The ledger of one node.

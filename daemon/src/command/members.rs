@@ -107,9 +107,13 @@ pub(crate) fn invite(args: &InviteArgs, form: Form) -> anyhow::Result<()> {
             format!("`{nameless}` does not say whose address it is: `/p2p/NODE_ID` must follow");
         return Err(fail(ExitCode::Usage, text));
     }
+    let now = fednode_net::now();
+    if args.replace {
+        refuse_own(&organiser.list(now).map_err(failure)?, args, &addresses)?;
+    }
     let network_key = config.network.key.as_deref().map(NetworkKey::load);
     let network_key = network_key.transpose().or_fail(ExitCode::Network)?;
-    let (now, life) = (fednode_net::now(), DAY * args.days);
+    let life = DAY * args.days;
     let (secret, role) = secret(&organiser, args, life, now).map_err(failure)?;
     let ticket = Ticket {
         addresses,
@@ -133,6 +137,28 @@ pub(crate) fn invite(args: &InviteArgs, form: Form) -> anyhow::Result<()> {
         },
         form,
     )
+}
+
+/// Refuses to replace the key of the very node that would answer: it must be stopped for that.
+fn refuse_own(members: &[Row], args: &InviteArgs, addresses: &[Multiaddr]) -> anyhow::Result<()> {
+    let mut members = members.iter();
+    let member = members.find(|row| row.name == args.name && row.standing == "member");
+    let Some(node) = member.and_then(|row| row.node) else {
+        return Ok(());
+    };
+    let own = format!("/p2p/{node}");
+    if !addresses
+        .iter()
+        .all(|address| address.to_string().ends_with(&own))
+    {
+        return Ok(());
+    }
+    let text = format!(
+        "`{}` would have to answer its own ticket, and is stopped when it uses it: let `fedboot start --organiser` answer, and \
+         give its address with --at",
+        args.name
+    );
+    Err(fail(ExitCode::Usage, text))
 }
 
 /// Invites, and returns what the ticket must hold.

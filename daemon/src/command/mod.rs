@@ -20,6 +20,7 @@ pub(crate) mod predict;
 pub(crate) mod privacy;
 pub(crate) mod probe_device;
 pub(crate) mod replay;
+pub(crate) mod restore;
 pub(crate) mod rotate_key;
 pub(crate) mod serve;
 pub(crate) mod spent;

@@ -6,7 +6,7 @@ use fednode_runtime::exit::ExitCode;
 use fednode_runtime::joining::{self, Home};
 use serde::Serialize;
 
-use crate::command::backup::Settings;
+use crate::home::Home as Folder;
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::output::{self, Form, Report};
 
@@ -23,7 +23,7 @@ pub(crate) struct Args {
 /// Uses the ticket, and replaces the key.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let ticket = joining::ticket(&args.ticket).or_fail(ExitCode::Usage)?;
-    let state = args.dir.join(Settings::of(&args.dir)?.state(&args.dir)?);
+    let state = args.dir.join(Folder::of(&args.dir)?.state()?);
     let home = Home {
         dir: args.dir.clone(),
         state,

@@ -127,17 +127,7 @@ impl Adverts {
         // What was asked for by name is wanted also if it is old, or its author's last word.
         let is_wanted = base.outbox.has_room() && self.wanted.remove(&signed.id()).is_some();
         if advert.author == base.own {
-            // A later incarnation of the own key is another process that was started after this one.
-            if advert.sequence.incarnation > base.config.incarnation {
-                base.tell(Event::Superseded);
-            }
-            // A process that was killed may have said something that it did not write down, and a folder that was restored
-            // from a backup has forgotten more. Others go on from it: a closed round can count it, or be announced in it.
-            let is_forgotten = self.is_forgotten(base, &advert);
-            if is_forgotten {
-                let known = Arc::new(signed.clone());
-                self.book.insert(known, &advert, crate::clock::now());
-            }
+            let is_forgotten = self.hear_oneself(base, &signed, &advert);
             if is_wanted || is_forgotten {
                 base.tell(Event::Advert { signed, advert });
             }
@@ -182,13 +172,24 @@ impl Adverts {
         Admission::Admitted
     }
 
-    /// Tells whether an earlier process of this node said something that this one does not know, and there is room for it.
-    fn is_forgotten(&self, base: &Base, advert: &Advert) -> bool {
+    /// Takes in what this node itself has said. Tells whether an earlier process of it said something that this one does not
+    /// know: it was killed before it wrote that down, or the folder is an older one, from a backup. Others go on from it, as a
+    /// closed round can count it, or be announced in it.
+    fn hear_oneself(&mut self, base: &mut Base, signed: &SignedAdvert, advert: &Advert) -> bool {
+        let (said, own) = (advert.sequence.incarnation, base.config.incarnation);
+        // A later incarnation of the own key is another process that was started after this one.
+        if said > own {
+            base.tell(Event::Superseded);
+        }
         let verdict = self
             .book
             .judge(&advert.author, advert.sequence, advert.round);
-        let is_earlier = advert.sequence.incarnation < base.config.incarnation;
-        is_earlier && verdict == Verdict::Fresh && base.outbox.has_room()
+        let is_forgotten = said < own && verdict == Verdict::Fresh && base.outbox.has_room();
+        if is_forgotten {
+            let known = Arc::new(signed.clone());
+            self.book.insert(known, advert, crate::clock::now());
+        }
+        is_forgotten
     }
 
     /// Wants these adverts, whatever was heard of their authors.

@@ -90,6 +90,22 @@ fn backup_of_a_running_node_opens_as_its_state() {
 }
 
 #[test]
+fn a_damaged_ledger_costs_the_backup_nothing_else() {
+    let home = tempfile::tempdir().unwrap();
+    let state = home.path().join("state");
+    drop(running(&state));
+    fs::write(state.join("ledger.sqlite"), b"spoilt".repeat(1000)).unwrap();
+    let manifest = restore(&back_up(home.path()), &places(home.path())).unwrap();
+    assert!(!manifest.files.contains_key("state/ledger.sqlite"));
+    assert!(manifest.files.contains_key("state/key"));
+    assert_eq!(
+        fs::read_dir(home.path()).unwrap().count(),
+        3,
+        "no copy is left"
+    );
+}
+
+#[test]
 fn neither_a_backup_nor_a_place_is_overwritten() {
     let home = tempfile::tempdir().unwrap();
     drop(running(&home.path().join("state")));

@@ -72,8 +72,8 @@ fn is_draft(path: &Path) -> bool {
     matches!(ending, Some("partial" | "new" | "corrupt"))
 }
 
-/// Writes an archive. The file must not exist; on failure nothing is left of it. A ledger that cannot be read is left out: it
-/// is the one part that no round depends on.
+/// Writes an archive. The file must not exist; on failure nothing is left of it. A ledger that is damaged is left out: it is
+/// the one part that no round depends on.
 ///
 /// # Errors
 /// Fails if the name is taken or the disk fails.
@@ -131,9 +131,14 @@ fn fill(
     for item in items {
         let is_ledger = item.path.file_name().is_some_and(|name| name == LEDGER);
         let from = if is_ledger { copy } else { &item.path };
-        if is_ledger && let Err(error) = copied(&item.path, copy) {
-            tracing::warn!(%error, "the ledger cannot be read: it is left out");
-            continue;
+        if is_ledger {
+            match copied(&item.path, copy) {
+                Err(error) if error.is_of_content() => {
+                    tracing::warn!(%error, "the ledger cannot be read: it is left out");
+                    continue;
+                }
+                copied => copied.map_err(io::Error::other).map_err(at(&item.path))?,
+            }
         }
         let mut file = match File::open(from) {
             // A running node removes what it does not need any more.

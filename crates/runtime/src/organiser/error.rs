@@ -1,0 +1,40 @@
+//! Why the organiser's folder cannot be used.
+
+use std::io;
+use std::path::PathBuf;
+
+use fednode_core::membership::MemberName;
+use fednode_net::{MembershipError, SecretFileError};
+
+/// Tells why the organiser's folder cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OrganiserError {
+    /// A file of the folder cannot be read or written.
+    #[error("cannot use `{}`: {source}", path.display())]
+    Io {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A secret cannot be used.
+    #[error(transparent)]
+    Secret(#[from] SecretFileError),
+    /// The statements cannot be used.
+    #[error(transparent)]
+    Members(#[from] MembershipError),
+    /// The invitations are damaged.
+    #[error("`{}` is damaged: restore it from a backup, or delete it and invite again", .0.display())]
+    Invitations(PathBuf),
+    /// The name is taken.
+    #[error(
+        "`{0}` is the name of a member or of somebody invited: take another, or revoke that one first"
+    )]
+    NameTaken(MemberName),
+    /// Nobody has that name or id.
+    #[error("nobody here is called `{0}`: `fednode members` lists all")]
+    Nobody(String),
+    /// There are too many statements.
+    #[error("this organiser has admitted as many members as it may: begin a new federation")]
+    Full,
+}

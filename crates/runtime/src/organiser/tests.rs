@@ -1,0 +1,142 @@
+//! Tickets that are used, lost, withdrawn, replaced and guessed.
+
+use super::*;
+
+const NOW: Timestamp = Timestamp(1_700_000_000_000);
+const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+const FEDBOOT: NodeId = NodeId::from_bytes([7; 32]);
+
+fn ask(secret: InvitationSecret, joiner: NodeId) -> JoinAsk {
+    JoinAsk {
+        invitation: secret.name(),
+        proof: secret.proof(joiner, FEDBOOT),
+    }
+}
+
+fn name(text: &str) -> MemberName {
+    text.parse().unwrap()
+}
+
+#[test]
+fn a_ticket_admits_one_node_and_answers_it_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let organiser = Organiser::create(folder.path()).unwrap();
+    let secret = organiser
+        .invite(name("ward-b"), Role::Node, WEEK, NOW)
+        .unwrap();
+    let (bob, eve) = (NodeId::from_bytes([1; 32]), NodeId::from_bytes([2; 32]));
+    // Eve has heard Bob's request, and sends it as her own.
+    let stolen = organiser.answer(&ask(secret, bob), eve, FEDBOOT, NOW);
+    assert_eq!(stolen, Err(JoinRefusal::Unknown));
+    let organiser = Organiser::open(folder.path()).unwrap();
+    let statements = organiser
+        .answer(&ask(secret, bob), bob, FEDBOOT, NOW)
+        .unwrap();
+    let again = organiser.answer(&ask(secret, bob), bob, FEDBOOT, NOW + WEEK * 2);
+    assert_eq!(again, Ok(statements), "the answer was lost on its way");
+    let used = organiser.answer(&ask(secret, eve), eve, FEDBOOT, NOW);
+    assert_eq!(used, Err(JoinRefusal::Used));
+    assert_eq!(organiser.book().unwrap().role(&bob, NOW), Ok(Role::Node));
+    let rows = organiser.list(NOW).unwrap();
+    assert_eq!((rows.len(), rows[0].standing), (1, "member"));
+}
+
+#[test]
+fn a_restored_folder_learns_what_it_had_signed_and_uses_no_number_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let organiser = Organiser::create(folder.path()).unwrap();
+    let (ann, bob) = (NodeId::from_bytes([1; 32]), NodeId::from_bytes([2; 32]));
+    organiser.admit(ann, name("ann"), Role::Node, NOW).unwrap();
+    let backup = fs::read(organiser.members_file()).unwrap();
+    organiser.admit(bob, name("bob"), Role::Node, NOW).unwrap();
+    let others = organiser.book().unwrap();
+    fs::write(organiser.members_file(), backup).unwrap();
+    organiser.exchange(&others).unwrap();
+    assert_eq!(organiser.revoke("ann", NOW).unwrap(), Some(ann));
+    organiser.exchange(&others).unwrap();
+    assert_eq!(others.role(&ann, NOW), Err(Absence::Revoked));
+    assert_eq!(others.role(&bob, NOW), Ok(Role::Node));
+}
+
+#[test]
+fn a_ticket_whose_certificate_was_lost_to_a_full_disk_still_admits_its_node() {
+    let folder = tempfile::tempdir().unwrap();
+    let organiser = Organiser::create(folder.path()).unwrap();
+    let secret = organiser
+        .invite(name("bob"), Role::Node, WEEK, NOW)
+        .unwrap();
+    let bob = NodeId::from_bytes([1; 32]);
+    organiser
+        .answer(&ask(secret, bob), bob, FEDBOOT, NOW)
+        .unwrap();
+    // The ticket is noted as used, and the statement is gone.
+    fs::remove_file(organiser.members_file()).unwrap();
+    let again = organiser.answer(&ask(secret, bob), bob, FEDBOOT, NOW);
+    assert_eq!(again.unwrap().len(), 1);
+}
+
+#[test]
+fn tickets_expire_and_can_be_withdrawn() {
+    let folder = tempfile::tempdir().unwrap();
+    let organiser = Organiser::create(folder.path()).unwrap();
+    let invite = |who: &str| organiser.invite(name(who), Role::Node, WEEK, NOW).unwrap();
+    let (old, withdrawn) = (invite("old"), invite("withdrawn"));
+    let bob = NodeId::from_bytes([1; 32]);
+    let late = organiser.answer(&ask(old, bob), bob, FEDBOOT, NOW + WEEK * 2);
+    assert_eq!(late, Err(JoinRefusal::Expired));
+    assert_eq!(organiser.revoke("withdrawn", NOW).unwrap(), None);
+    let answer = organiser.answer(&ask(withdrawn, bob), bob, FEDBOOT, NOW);
+    assert_eq!(answer, Err(JoinRefusal::Unknown));
+    assert!(organiser.revoke("withdrawn", NOW).is_err());
+}
+
+#[test]
+fn a_revoked_member_cannot_come_back_with_its_key_and_gives_its_name_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let organiser = Organiser::create(folder.path()).unwrap();
+    let bob = NodeId::from_bytes([1; 32]);
+    organiser.admit(bob, name("bob"), Role::Node, NOW).unwrap();
+    let taken = organiser.invite(name("bob"), Role::Node, WEEK, NOW);
+    assert!(matches!(taken, Err(OrganiserError::NameTaken(_))));
+    assert_eq!(organiser.revoke("bob", NOW).unwrap(), Some(bob));
+    let secret = organiser
+        .invite(name("bob"), Role::Node, WEEK, NOW)
+        .unwrap();
+    let answer = organiser.answer(&ask(secret, bob), bob, FEDBOOT, NOW);
+    assert_eq!(answer, Err(JoinRefusal::Revoked));
+    let other = NodeId::from_bytes([2; 32]);
+    assert!(
+        organiser
+            .answer(&ask(secret, other), other, FEDBOOT, NOW)
+            .is_ok()
+    );
+}
+
+#[test]
+fn a_member_with_another_key_keeps_its_name_and_role_and_loses_the_old_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let organiser = Organiser::create(folder.path()).unwrap();
+    let (old, new) = (NodeId::from_bytes([1; 32]), NodeId::from_bytes([2; 32]));
+    let hub = Role::Aggregator;
+    organiser.admit(old, name("hub"), hub, NOW).unwrap();
+    let (secret, role) = organiser.invite_again(name("hub"), WEEK, NOW).unwrap();
+    assert_eq!(role, hub);
+    let book = organiser.book().unwrap();
+    assert_eq!(book.role(&old, NOW), Ok(hub), "until the ticket is used");
+    let answer = |who| organiser.answer(&ask(secret, who), who, FEDBOOT, NOW);
+    answer(new).unwrap();
+    let book = organiser.book().unwrap();
+    assert_eq!(book.role(&new, NOW), Ok(hub));
+    assert_eq!(book.role(&old, NOW), Err(Absence::Revoked));
+    assert_eq!(book.certificate(&new).unwrap().name, name("hub"));
+    assert_eq!(answer(old), Err(JoinRefusal::Revoked));
+    // Neither the old key nor a revoked member can use a ticket for another key.
+    let (again, _) = organiser.invite_again(name("hub"), WEEK, NOW).unwrap();
+    let used_by = |who| organiser.answer(&ask(again, who), who, FEDBOOT, NOW);
+    assert_eq!(used_by(new), Err(JoinRefusal::Revoked));
+    assert_eq!(organiser.revoke("hub", NOW).unwrap(), Some(new));
+    let third = NodeId::from_bytes([3; 32]);
+    assert_eq!(used_by(third), Err(JoinRefusal::Unknown));
+    let nobody = organiser.invite_again(name("bob"), WEEK, NOW);
+    assert!(matches!(nobody, Err(OrganiserError::Nobody(_))));
+}
