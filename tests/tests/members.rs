@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
 use fednode_e2e::{Process, assert_fails, fedboot, fednode, json_of, round, run};
 
@@ -59,6 +59,24 @@ fn two_of_many_rounds(folder: &Path) -> (Process, Process) {
     let line = ticket(folder, &["invite", "ward-b", "--json"]);
     let b = start_member(folder, &line, "b");
     (a, b)
+}
+
+/// Starts the member with the settings that joining has written.
+fn start_again(folder: &Path) -> Process {
+    let mut start = fednode();
+    start
+        .args(["start", "--device", "cpu", "--listen", LISTEN, "--config"])
+        .arg(folder.join("b/node.toml"));
+    Process::spawn(start, folder, folder.join("b/state"), "b")
+}
+
+/// Gives the member another key.
+fn rotate(folder: &Path, ticket: &str) -> Output {
+    let mut rotate = fednode();
+    rotate
+        .args(["rotate-key", ticket, "--json", "--dir"])
+        .arg(folder.join("b"));
+    run(rotate)
 }
 
 #[test]
@@ -144,7 +162,13 @@ fn a_revoked_member_ends_and_is_not_let_in_again() {
     again
         .args(["start", "--device", "cpu", "--listen", LISTEN, "--config"])
         .arg(folder.join("b/node.toml"));
-    assert_fails(&run(again), 6, &["revoked"]);
+    assert_fails(&run(again), 6, &["revoked", "fednode rotate-key TICKET"]);
+    // It comes back with another key, and with what it has learned.
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    json_of(&rotate(folder, &line));
+    let b = start_again(folder);
+    let now = round(&a.status().unwrap());
+    b.wait_for("a later round", |status| round(status) > now);
 }
 
 #[test]
@@ -287,25 +311,18 @@ fn a_member_with_another_key_goes_on_with_what_it_has_learned() {
     let (a, mut b) = two_of_many_rounds(folder);
     let before = b.wait_for("some rounds", |status| round(status) > 3);
     let line = ticket(folder, &["invite", "ward-b", "--replace", "--json"]);
-    let rotate = |line: &str| {
-        let mut rotate = fednode();
-        rotate
-            .args(["rotate-key", line, "--json", "--dir"])
-            .arg(folder.join("b"));
-        run(rotate)
-    };
     let own = run(of_organiser(folder, &["invite", "ward-a", "--replace"]));
     assert_fails(&own, 2, &["answer its own ticket", "--at"]);
-    assert_fails(&rotate(&line), 7, &["a process runs", "stop it first"]);
+    assert_fails(
+        &rotate(folder, &line),
+        7,
+        &["a process runs", "stop it first"],
+    );
     b.kill();
-    assert_eq!(json_of(&rotate(&line))["name"], "ward-b");
-    assert_fails(&rotate(&line), 6, &["used already"]);
+    assert_eq!(json_of(&rotate(folder, &line))["name"], "ward-b");
+    assert_fails(&rotate(folder, &line), 6, &["used already"]);
 
-    let mut start = fednode();
-    start
-        .args(["start", "--device", "cpu", "--listen", LISTEN, "--config"])
-        .arg(folder.join("b/node.toml"));
-    let b = Process::spawn(start, folder, folder.join("b/state"), "b");
+    let b = start_again(folder);
     let now = round(&a.status().unwrap());
     for node in [&a, &b] {
         node.wait_for("rounds of both", |status| round(status) > now + 2);

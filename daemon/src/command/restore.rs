@@ -95,7 +95,8 @@ impl Report for Restored {
         let (made_at, stand) = (&content.made_at, content.stand());
         let releases = if self.counts_releases {
             format!(
-                "What it released of its data after {made_at} is not counted any more: lower `budget` in table `privacy` of node.toml by as much.\n"
+                "What it released of its data after {made_at} is not counted any more: lower `budget` in table `privacy` of \
+                 node.toml by as much.\n"
             )
         } else {
             String::new()
@@ -113,8 +114,8 @@ impl Report for Restored {
             ""
         };
         format!(
-            "restored node {} as it was at {made_at}, {stand}, to {}\nIts original must not run any more: two nodes with one \
-             key contradict each other. {start}\n{releases}{organiser}",
+            "restored node {} as it was at {made_at}, {stand}, to {}\nIts original must not run any more: of two nodes with \
+             one key the older one ends. {start}\n{releases}{organiser}",
             content.node,
             self.dir.display(),
         )
