@@ -7,7 +7,10 @@ from bench.page import Rival, ratio
 from bench.run import RELEASE, ROOT, CannotRun, environment, last_line, shown, start, stop
 
 MODELS = ["cnn", "lenet5", "cnn-1", "cnn-2", "cnn-3", "cnn-4", "cnn-5"]
+GPU_MODELS = ["cnn", "lenet5", "mlp", "cnn-1"]
 BATCHES = [10, 64, 256]
+# The least ratio wanted on a GPU, by batch.
+GPU_LEAST = {64: 0.5, 256: 0.8}
 OURS = RELEASE / "examples" / "speed"
 THEIRS = ROOT / "scripts" / "bench-torch.py"
 ANSWER = re.compile(r"batch +\d+: +(\S+) samples/s, +(\S+) per processor second")
@@ -59,25 +62,26 @@ class Side:
 
 
 def cpu(page, options):
-    python = torch()
+    python = torch(options)
     ways = [("1 thread", 1, 1, PROCESSOR), ("2 threads", 2, 1, WALL), ("2 processes of 1 thread", 1, 2, WALL)]
     for label, threads, processes, clock in ways:
         commands = ([OURS, "--threads", threads], [python, THEIRS, "--threads", threads])
-        table(page, options, label, commands, processes, clock, "PyTorch", 0.9)
+        table(page, options, label, MODELS, commands, ["PyTorch"], processes, clock, lambda batch: 0.9)
 
 
 def gpu(page, options):
     """The same table on the GPU. PyTorch has no Vulkan, so its rows are those of CUDA. Without CUDA they are absent."""
-    ours, theirs = [OURS, "--device", "vulkan"], None
+    commands, rivals = [[OURS, "--device", "vulkan"]], []
     try:
         if options.no_torch:
             raise CannotRun("--no-torch")
-        theirs = [torch(), THEIRS, "--device", "cuda"]
+        theirs = [torch(options), THEIRS, "--device", "cuda"]
         require(theirs)
+        commands += [theirs, [*theirs, "--compile"]]
+        rivals += ["PyTorch with CUDA", "PyTorch with CUDA, compiled"]
     except CannotRun as reason:
         page.skip("PyTorch with CUDA", str(reason))
-        theirs = None
-    table(page, options, "GPU", [ours, theirs] if theirs else [ours], 1, WALL, "PyTorch with CUDA", 0.9)
+    table(page, options, "GPU", GPU_MODELS, commands, rivals, 1, WALL, GPU_LEAST.get)
 
 
 def require_gpu():
@@ -94,23 +98,27 @@ def require(command):
         side.stop()
 
 
-def torch():
-    return environment("torch", "torch", "numpy", imports="torch")
+def torch(options):
+    """The Python to measure PyTorch with: the one that was named, or one with PyTorch from PyPI."""
+    return options.python or environment("torch", "torch", "numpy", imports="torch")
 
 
-def table(page, options, label, commands, processes, clock, rival, least):
+def table(page, options, label, models, commands, rivals, processes, clock, least):
+    """One row per model, batch and rival. `least` is the ratio wanted at a batch, if one is."""
     seconds, turns = (0.5, 1) if options.quick else (2, 3)
     sides = []
     try:
         sides = [Side(command, processes) for command in commands]
-        for model in MODELS:
+        for model in models:
             for batch in BATCHES:
                 rates = [[side.measure(model, batch, seconds, clock) for side in sides] for _ in range(turns)]
                 ours, *theirs = map(statistics.median, zip(*rates))
                 name = f"local update of {model}, batch {batch}, {label}"
                 unit = "samples/s" if clock == WALL else "samples/cpu s"
-                target, against = (ratio(least), Rival(rival, *theirs)) if theirs else (None, None)
-                page.row(name, ours, unit, target, shown(commands[0]), against)
+                target = ratio(least(batch)) if theirs and least(batch) else None
+                for at, against in enumerate([Rival(*pair) for pair in zip(rivals, theirs)] or [None]):
+                    title = f"{name}, against {against.name}" if at else name
+                    page.row(title, ours, unit, target, shown(commands[0]), against)
     except CannotRun as reason:
         page.skip(f"local updates, {label}", str(reason))
     finally:

@@ -16,6 +16,7 @@ mod command;
 mod home;
 mod member;
 mod served;
+mod trainer;
 mod unlabelled;
 
 use std::process;

@@ -1,11 +1,16 @@
 //! The device a command trains or predicts on, chosen by a probe that survives a crashing driver.
 
+use std::sync::Arc;
+
+use fednode_core::FederationSpec;
+use fednode_data::Split;
 use fednode_learn::device::Selected;
 use fednode_learn::probe::{self, ProbeCommand};
+use fednode_learn::trial::{self, Rates, TrialError};
 use fednode_learn::{ComputeDevice, DeviceChoice};
 use fednode_runtime::exit::ExitCode;
 
-use crate::failure::OrFail;
+use crate::failure::{OrFail, fail, no_learner};
 
 /// The hidden command of the child that may crash: `fednode __probe-device QUESTION`.
 pub const PROBE_COMMAND: &str = "__probe-device";
@@ -27,6 +32,10 @@ pub struct Choice {
     pub selected: Selected,
     /// What keeps `auto` from the GPU.
     pub reason: Option<String>,
+    /// How fast both devices train this node's model, if that was found out.
+    pub rates: Option<Rates>,
+    /// Whether it was named, and not found by `auto`.
+    is_named: bool,
 }
 
 impl Choice {
@@ -41,6 +50,52 @@ impl Choice {
         Ok(Self {
             selected,
             reason: reason.map(|reason| reason.to_string()),
+            rates: None,
+            is_named: choice != DeviceChoice::Auto,
+        })
+    }
+
+    /// Tries a GPU at a node's own model and data. `auto` takes the CPU where it is faster, and where the GPU learns
+    /// something else.
+    ///
+    /// # Errors
+    /// Fails if a GPU that was named learns something else than the CPU, and if the model cannot be trained at all.
+    pub fn for_model(
+        self,
+        spec: &FederationSpec,
+        split: &Arc<Split>,
+        threads: usize,
+    ) -> anyhow::Result<Self> {
+        let Selected::Vulkan(adapter) = &self.selected else {
+            return Ok(self);
+        };
+        let (gpu, cpu) = (
+            self.open(threads)?,
+            ComputeDevice::cpu(threads).or_fail(ExitCode::Device)?,
+        );
+        let rates = match trial::check(spec, split, &gpu, &cpu) {
+            Ok(()) if self.is_named => return Ok(self),
+            Ok(()) => trial::race(spec, split, &gpu, &cpu),
+            Err(error) => Err(error),
+        };
+        let reason = match rates {
+            Ok(rates) if rates.prefers_gpu() => {
+                tracing::info!("{rates}");
+                let rates = Some(rates);
+                return Ok(Self { rates, ..self });
+            }
+            Ok(rates) => rates.to_string(),
+            Err(TrialError::Learn(error)) => return Err(no_learner(error)),
+            Err(error) => format!("`{}`: {error}", adapter.name),
+        };
+        if self.is_named {
+            let advice = "choose another device, or `cpu`";
+            return Err(fail(ExitCode::Device, format!("{reason}; {advice}")));
+        }
+        Ok(Self {
+            selected: Selected::Cpu,
+            reason: Some(reason),
+            ..self
         })
     }
 

@@ -179,8 +179,8 @@ pub struct Progress {
     pub batch: u32,
     /// Batches of an epoch.
     pub batches: u32,
-    /// Loss of the last batch.
-    pub loss: f64,
+    /// Loss of the last batch whose loss is known; a GPU is asked for many at once.
+    pub loss: Option<f64>,
 }
 
 /// How good a model is.

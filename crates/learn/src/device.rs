@@ -227,6 +227,11 @@ impl ComputeDevice {
     }
 }
 
+/// Tells whether tensors live where the host computes, so that reading them waits for nothing.
+pub(crate) fn is_cpu(device: &Device) -> bool {
+    *device == Device::flex()
+}
+
 /// Opens an adapter without any check; for the probe, and for what the probe found to work.
 pub(crate) fn open_adapter(adapter: &Adapter) -> Result<Device, OpenError> {
     let selector = adapter

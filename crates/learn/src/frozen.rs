@@ -16,6 +16,7 @@ use crate::algorithm::{Algorithm, Stage};
 use crate::augment::Augmenter;
 use crate::batch::{self, Batch};
 use crate::feature_cache::{CacheBudget, FeatureCache};
+use crate::resident::{Ordered, Resident};
 
 /// The samples of a stage on their way to its steps.
 pub(crate) struct Source<'a> {
@@ -26,6 +27,10 @@ pub(crate) struct Source<'a> {
     augmenter: Option<Augmenter>,
     budget: &'a CacheBudget,
     kept: Option<Kept>,
+    /// The same samples on the device, if they are there.
+    resident: Option<&'a Resident>,
+    /// They in the order of the epoch.
+    ordered: Option<Ordered<'a>>,
 }
 
 /// Features by sample; none until their width is known.
@@ -55,14 +60,23 @@ impl<'a> Source<'a> {
             augmenter: None,
             budget,
             kept,
+            resident: None,
+            ordered: None,
         }
     }
 
+    /// Takes the samples from where they were uploaded before.
+    pub(crate) fn resident(self, resident: Option<&'a Resident>) -> Self {
+        Self { resident, ..self }
+    }
+
     /// Begins an epoch; images that are changed are other ones in every epoch, so that nothing of them is constant.
-    pub(crate) fn begin_epoch(&mut self, augmenter: Option<Augmenter>) {
+    pub(crate) fn begin_epoch(&mut self, order: &[u32], augmenter: Option<Augmenter>) {
         if augmenter.is_some() {
             self.kept = None;
         }
+        let resident = self.resident.filter(|_| augmenter.is_none());
+        self.ordered = resident.map(|samples| samples.in_order(order));
         self.augmenter = augmenter;
     }
 
@@ -71,7 +85,7 @@ impl<'a> Source<'a> {
         self.samples.len()
     }
 
-    /// Returns what a step takes of the samples at these positions.
+    /// Returns what a step takes of the samples at these positions, which are the next ones of the epoch's order.
     pub(crate) fn batch(&mut self, algorithm: &dyn Algorithm, positions: &[u32]) -> Batch {
         if let Some(inputs) = self
             .kept
@@ -81,18 +95,7 @@ impl<'a> Source<'a> {
             let targets = batch::targets(self.samples, positions, self.classes, self.device);
             return Batch { inputs, targets };
         }
-        let Self {
-            samples,
-            classes,
-            device,
-            ..
-        } = *self;
-        let batch = match &mut self.augmenter {
-            Some(augmenter) => {
-                Batch::gather_changed(samples, positions, classes, device, augmenter)
-            }
-            None => Batch::gather(samples, positions, classes, device),
-        };
+        let batch = self.gather(positions);
         let Some(features) = algorithm.frozen(self.stage, batch.inputs.clone()) else {
             self.kept = None;
             return batch;
@@ -105,6 +108,23 @@ impl<'a> Source<'a> {
         Batch {
             inputs: features,
             ..batch
+        }
+    }
+
+    /// Returns the samples as they are, or as the augmenter changes them.
+    fn gather(&mut self, positions: &[u32]) -> Batch {
+        let Self {
+            samples,
+            classes,
+            device,
+            ..
+        } = *self;
+        match (&mut self.ordered, &mut self.augmenter) {
+            (Some(ordered), _) => ordered.next(positions.len()),
+            (None, Some(augmenter)) => {
+                Batch::gather_changed(samples, positions, classes, device, augmenter)
+            }
+            (None, None) => Batch::gather(samples, positions, classes, device),
         }
     }
 }
@@ -278,6 +298,7 @@ mod tests {
             ctx,
             epochs: Epochs::All,
             budget,
+            resident: None,
         };
         let (samples, device, mut watch) =
             (samples(), Device::flex(), |_| ControlFlow::Continue(()));

@@ -24,6 +24,7 @@ use crate::feature_cache::CacheBudget;
 use crate::memory::Memory;
 use crate::model::multiply_adds;
 use crate::pool::{Mixture, PoolSettings};
+use crate::resident::Resident;
 use crate::train::{self, Epochs, Schedule};
 use crate::weights::Weights;
 
@@ -86,6 +87,8 @@ pub struct Learner {
     /// How the pool stage goes; what is served after it is in `pool`.
     pub(crate) pool_settings: PoolSettings,
     budget: CacheBudget,
+    /// The training samples on the device, if they are kept there, and of which data they are.
+    resident: Option<(Arc<Split>, Option<Resident>)>,
     initial_shared: Option<ParamSet>,
     /// What is served instead of the own module alone, after the pool stage.
     pool: Option<Mixture>,
@@ -150,6 +153,7 @@ impl Learner {
             node_seed,
             pool_settings: PoolSettings::of(&spec.pool),
             budget: CacheBudget::default(),
+            resident: None,
             initial_shared: None,
             pool: None,
             ahead: None,
@@ -236,6 +240,17 @@ impl Learner {
             .map(|outcome| outcome.steps)
     }
 
+    /// Uploads the training samples, unless they are on the device.
+    fn upload(&mut self) {
+        let is_there = |(data, _): &(Arc<Split>, _)| Arc::ptr_eq(data, &self.data);
+        if self.resident.as_ref().is_some_and(is_there) {
+            return;
+        }
+        let device = self.parts.device.tensors();
+        let samples = Resident::upload(&self.data.train, self.model.classes, device);
+        self.resident = Some((Arc::clone(&self.data), samples));
+    }
+
     /// Trains, or leaves all parameters as they are.
     fn run(
         &mut self,
@@ -245,6 +260,7 @@ impl Learner {
         train: Train,
     ) -> Result<train::Outcome, LearnError> {
         let before = (self.parts.weights(), self.parts.algorithm.memory());
+        self.upload();
         let ctx = RoundContext {
             round,
             rounds: self.rounds,
@@ -253,12 +269,15 @@ impl Learner {
             seed: self.seed,
             node_seed: self.node_seed,
         };
+        let samples = self.data.train.in_round(round.0, self.rounds);
+        let is_whole = matches!(samples, Cow::Borrowed(_));
+        let resident = self.resident.as_ref().filter(|_| is_whole);
         let schedule = Schedule {
             ctx,
             epochs,
             budget: &self.budget,
+            resident: resident.and_then(|(_, samples)| samples.as_ref()),
         };
-        let samples = self.data.train.in_round(round.0, self.rounds);
         let algorithm = &mut self.parts.algorithm;
         let tensors = self.parts.device.tensors();
         let work = || train(algorithm.as_mut(), &samples, schedule, tensors, watch);

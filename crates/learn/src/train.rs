@@ -13,7 +13,7 @@ use fednode_core::work::{Progress, Watch};
 use fednode_data::Samples;
 use rand_chacha::ChaCha8Rng;
 
-use crate::algorithm::{Algorithm, Fraction, RoundContext, Selection, Stage, StepContext};
+use crate::algorithm::{Algorithm, Fraction, Loss, RoundContext, Selection, Stage, StepContext};
 use crate::augment::Augmenter;
 use crate::batch;
 use crate::error::LearnError;
@@ -22,6 +22,7 @@ use crate::feature_cache::CacheBudget;
 use crate::frozen::Source;
 use crate::optimizer::Stepper;
 use crate::random::{self, Purpose};
+use crate::resident::Resident;
 
 /// A loss beyond this says that training has left all bounds: to be sure of a wrong answer costs 87 at most where
 /// probabilities are 32-bit numbers.
@@ -33,6 +34,8 @@ pub(crate) struct Schedule<'a> {
     pub(crate) ctx: RoundContext<'a>,
     pub(crate) epochs: Epochs,
     pub(crate) budget: &'a CacheBudget,
+    /// The samples on the device, if they are there.
+    pub(crate) resident: Option<&'a Resident>,
 }
 
 /// Which epochs of a local update are run, counting from 1.
@@ -161,13 +164,18 @@ fn run(
         }
         stepper.begin_stage(algorithm.step_rule(*stage));
         let batch_size = selection.batch_size.unwrap_or(ctx.training.batch_size);
+        // Some of the samples are others than those that were uploaded.
+        let resident = schedule
+            .resident
+            .filter(|_| matches!(samples, Cow::Borrowed(_)));
         let source = &mut Source::new(
             samples,
             ctx.class_counts.len(),
             device,
             schedule.budget,
             (*stage, *stage_epochs),
-        );
+        )
+        .resident(resident);
         for _ in 0..*stage_epochs {
             epoch += 1;
             if !schedule.epochs.contain(epoch) {
@@ -207,6 +215,48 @@ fn select<'a>(
     Cow::Owned(samples.subset(&order[selection.fraction.of(samples.len())]))
 }
 
+/// The losses of an epoch. Those that a GPU holds are read many at once: to read one, the host waits for the device.
+#[derive(Debug, Default)]
+struct Losses {
+    /// With how many samples each is the mean of.
+    unread: Vec<(Loss, usize)>,
+    n_read: u32,
+    /// The sum over all samples whose loss was read.
+    total: f64,
+    /// The last one that was read.
+    last: Option<f64>,
+}
+
+impl Losses {
+    /// How many a GPU holds at most: a second's steps, so that a number that is none does not stay unseen for long.
+    const AT_ONCE: usize = 256;
+
+    fn add(&mut self, loss: Loss, n_samples: usize) {
+        self.unread.push((loss, n_samples));
+    }
+
+    /// Tells whether it is time to read: numbers that are here wait for nothing.
+    fn are_due(&self) -> bool {
+        let is_known = matches!(self.unread.last(), Some((Loss::Known(_), _)));
+        is_known || self.unread.len() == Self::AT_ONCE
+    }
+
+    /// Reads them. Returns the first batch, counting from 1, whose loss has left all bounds, and that loss.
+    fn read(&mut self) -> Option<(u32, f64)> {
+        let (losses, counts): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.unread).into_iter().unzip();
+        for (loss, n_samples) in Loss::values(&losses).into_iter().zip(counts) {
+            self.n_read += 1;
+            if !loss.is_finite() || loss > MOST_LOSS {
+                return Some((self.n_read, loss));
+            }
+            self.total += loss * n_samples as f64;
+            self.last = Some(loss);
+        }
+        None
+    }
+}
+
 /// One pass over the samples.
 struct Epoch<'a, 'b> {
     algorithm: &'a mut dyn Algorithm,
@@ -222,9 +272,6 @@ struct Epoch<'a, 'b> {
 impl Epoch<'_, '_> {
     /// Returns the mean loss over the samples.
     fn run(&mut self, outcome: &mut Outcome, watch: &mut Watch<'_>) -> Result<f64, LearnError> {
-        let RoundContext {
-            training, round, ..
-        } = *self.ctx;
         let order = self.order();
         let stream = self.stream([Purpose::Augmentation, Purpose::FinishingAugmentation]);
         self.stepper
@@ -233,27 +280,20 @@ impl Epoch<'_, '_> {
         let augmentation = if looks_only {
             Augmentation::None
         } else {
-            training.augmentation
+            self.ctx.training.augmentation
         };
         self.source
-            .begin_epoch(Augmenter::new(augmentation, stream));
+            .begin_epoch(&order, Augmenter::new(augmentation, stream));
         let batches = order.len().div_ceil(self.batch_size) as u32;
-        let mut total_loss = 0.0;
+        let mut losses = Losses::default();
         for (batch, positions) in (1..).zip(batch::divide(&order, self.batch_size)) {
             let samples = self.source.batch(self.algorithm, positions);
             let step_ctx = &mut StepContext::new(self.ctx, self.stepper);
             let step = self.algorithm.step(self.stage, samples, step_ctx);
-            let loss = step.loss;
-            if !loss.is_finite() || loss > MOST_LOSS {
-                return Err(LearnError::Diverged {
-                    round,
-                    epoch: self.epoch,
-                    batch,
-                    loss,
-                    advice: explosion::lower_the_step(training),
-                });
+            losses.add(step.loss, positions.len());
+            if losses.are_due() || batch == batches {
+                self.check(losses.read())?;
             }
-            total_loss += loss * positions.len() as f64;
             outcome.steps += 1;
             outcome.count(&step.routed);
             let progress = Progress {
@@ -261,13 +301,27 @@ impl Epoch<'_, '_> {
                 epochs: self.epochs,
                 batch,
                 batches,
-                loss,
+                loss: losses.last,
             };
             if watch(progress).is_break() {
                 return Err(LearnError::Abandoned);
             }
         }
-        Ok(total_loss / order.len().max(1) as f64)
+        Ok(losses.total / order.len().max(1) as f64)
+    }
+
+    /// Refuses a batch whose loss has left all bounds.
+    fn check(&self, bad: Option<(u32, f64)>) -> Result<(), LearnError> {
+        let Some((batch, loss)) = bad else {
+            return Ok(());
+        };
+        Err(LearnError::Diverged {
+            round: self.ctx.round,
+            epoch: self.epoch,
+            batch,
+            loss,
+            advice: explosion::lower_the_step(self.ctx.training),
+        })
     }
 
     /// Returns the order of the samples.
@@ -353,6 +407,7 @@ mod tests {
                 ctx,
                 epochs: Epochs::All,
                 budget: &CacheBudget::default(),
+                resident: None,
             };
             select(&samples, &selection, schedule).labels.clone()
         };

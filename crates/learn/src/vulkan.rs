@@ -13,6 +13,16 @@ pub(crate) fn open(selector: DeviceKind) -> Option<Device> {
     Some(Device::vulkan(selector))
 }
 
+/// Tells whether a device is hardware: software drivers miscompile some of what hardware is quickest at.
+#[cfg(feature = "vulkan")]
+pub(crate) fn is_hardware(device: &Device) -> bool {
+    use std::sync::OnceLock;
+
+    static SOFTWARE: OnceLock<Device> = OnceLock::new();
+    let software = SOFTWARE.get_or_init(|| Device::vulkan(DeviceKind::Cpu));
+    device != software && !crate::device::is_cpu(device)
+}
+
 /// Lists the Vulkan adapters of this machine. May crash with a bad driver: call it in a child only.
 #[cfg(feature = "vulkan")]
 pub(crate) fn adapters() -> Vec<Adapter> {

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use burn::tensor::{Device, Gradients, Tensor, TensorData};
+use burn::tensor::{Device, Gradients, Tensor, TensorData, Transaction};
 use fednode_core::{LayoutMismatch, ParamSet};
 use rand_chacha::ChaCha8Rng;
 
@@ -69,8 +69,7 @@ impl Weights {
     /// Returns the parameter set, with names and shapes as PyTorch has them.
     pub fn save(&self, net: &Net) -> ParamSet {
         let mut params = ParamSet::new();
-        for (parameter, tensor) in net.parameters().iter().zip(&self.tensors) {
-            let values = values(tensor);
+        for (parameter, values) in net.parameters().iter().zip(all_values(&self.tensors)) {
             let values = if parameter.transposed {
                 transpose(&values, parameter.shape[1], parameter.shape[0])
             } else {
@@ -231,6 +230,25 @@ pub(crate) fn values<const D: usize>(tensor: &Tensor<D>) -> Vec<f32> {
         .without_autodiff()
         .try_into_vec_as::<f32>()
         .expect("all tensors here hold 32-bit floats")
+}
+
+/// Reads several tensors back; a GPU is waited for once.
+pub(crate) fn all_values<const D: usize>(tensors: &[Tensor<D>]) -> Vec<Vec<f32>> {
+    if tensors.is_empty() {
+        return Vec::new();
+    }
+    let register = |reading: Transaction, tensor: &Tensor<D>| {
+        reading.register(tensor.clone().without_autodiff())
+    };
+    let read = tensors
+        .iter()
+        .fold(Transaction::default(), register)
+        .execute();
+    let values = |data: TensorData| {
+        data.try_into_vec_as::<f32>()
+            .expect("all tensors here hold floats")
+    };
+    read.into_iter().map(values).collect()
 }
 
 /// Turns a row-major `rows × columns` matrix into `columns × rows`.

@@ -164,28 +164,32 @@ fn compare_with_cpu() {
         }
         let run = |device: &ComputeDevice| {
             let mut learner = Learner::new(&spec, 0, common::split(&samples, 100), device).unwrap();
-            let mut losses = Vec::new();
-            let mut watch = |progress: fednode_core::work::Progress| {
-                losses.push(progress.loss);
-                ControlFlow::Continue(())
-            };
-            let report = learner.local_update(Round(1), &mut watch).unwrap();
+            let watch = &mut |_| ControlFlow::Continue(());
+            let report = learner.local_update(Round(1), watch).unwrap();
+            let state = learner.state();
+            let mut losses = vec![report.train_loss];
             losses.push(learner.evaluate(Subset::Test).score.loss);
             learner
                 .finish(Round(1), &mut |_| ControlFlow::Continue(()))
                 .unwrap();
             losses.push(learner.evaluate(Subset::Test).score.loss);
-            (losses, report)
+            (losses, report.expert_share, state)
         };
-        let ((on_gpu, gpu_report), (on_cpu, cpu_report)) = (run(&gpu), run(&cpu));
-        assert!(on_gpu.len() >= 7 && on_gpu.len() == on_cpu.len());
+        let ((on_gpu, gpu_share, gpu_state), (on_cpu, cpu_share, cpu_state)) =
+            (run(&gpu), run(&cpu));
         for (gpu, cpu) in on_gpu.iter().zip(&on_cpu) {
             assert!(
                 (gpu - cpu).abs() < 1e-3 * cpu,
                 "{algorithm} {model}: {on_gpu:?} and {on_cpu:?}"
             );
         }
-        assert_eq!(gpu_report.expert_share, cpu_report.expert_share);
+        assert_eq!(gpu_share, cpu_share);
+        let farthest = gpu_state
+            .values()
+            .zip(cpu_state.values())
+            .map(|(gpu, cpu)| (gpu - cpu).abs())
+            .fold(0.0, f32::max);
+        assert!(farthest < 1e-3, "{algorithm} {model}: {farthest}");
     }
 }
 

@@ -11,12 +11,12 @@ use fednode_runtime::exit::ExitCode;
 use fednode_runtime::status::{Route, ways};
 use serde::Serialize;
 
-use crate::command::start::read_spec;
+use crate::command::start::{read_spec, with_own_model};
 use fednode_cli::backbone;
 use fednode_cli::clock;
 use fednode_cli::config::Config;
-use fednode_cli::data;
-use fednode_cli::device::probe_command;
+use fednode_cli::data::{self, Mine};
+use fednode_cli::device::{Choice, probe_command};
 use fednode_cli::failure::{fail, one_line};
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::state::StateArgs;
@@ -52,6 +52,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let spec = read_spec(&config).ok();
     findings.push(readable(&config.data, spec.as_ref()));
     findings.extend(spec.as_ref().and_then(|spec| backbone(&config, spec)));
+    findings.extend(spec.as_ref().and_then(|spec| trained(&config, spec)));
     findings.extend(args.data.iter().map(|text| match data::source(text) {
         Ok(source) => readable(&source, spec.as_ref()),
         Err(error) => Finding::failed("data", ExitCode::Data, one_line(&error)),
@@ -172,6 +173,31 @@ fn gpus() -> Vec<Finding> {
         Err(error) => warn(error.to_string()),
     };
     adapters.iter().map(examine).collect()
+}
+
+/// Tells which device this federation's model is trained on; nothing without a GPU, and where the data cannot be read.
+fn trained(config: &Config, spec: &FederationSpec) -> Option<Finding> {
+    let choice = Choice::find(&config.device).ok()?;
+    if choice.is_cpu() {
+        return None;
+    }
+    let mine = Mine::load(config, spec).ok()?;
+    let own = with_own_model(spec, config, &mine).ok()?;
+    let choice = match choice.for_model(&own, &mine.split, config.threads) {
+        Ok(choice) => choice,
+        Err(error) => {
+            return Some(Finding::failed("model", ExitCode::Device, one_line(&error)));
+        }
+    };
+    let detail = match (choice.reason, choice.rates) {
+        (Some(reason), _) => format!("{reason}: the CPU is used"),
+        (None, Some(rates)) => format!("{rates}: the GPU is used"),
+        (None, None) => format!(
+            "the GPU learns `{}` as the CPU does, and is used because it was named",
+            own.model.name.first()
+        ),
+    };
+    Some(Finding::new(Verdict::Ok, "model", detail))
 }
 
 /// Tells whether a TCP address can be listened on.

@@ -13,9 +13,9 @@ use std::time::Duration;
 use fednode_config::flags::Flags;
 use fednode_core::{ConfigError, FederationSpec};
 use fednode_data::Samples;
-use fednode_learn::{CacheBudget, Learner, algorithm, own_model};
+use fednode_learn::{algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
-use fednode_runtime::{Trainer, signals, telemetry};
+use fednode_runtime::{signals, telemetry};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
@@ -23,10 +23,8 @@ use tokio::sync::mpsc;
 use crate::member;
 use crate::served::{self, beside};
 use fednode_cli::config::Config;
-use fednode_cli::data::{self, Mine, is_own};
-use fednode_cli::device::Choice;
-use fednode_cli::failure::{OrFail, fail, no_learner};
-use fednode_cli::initial;
+use fednode_cli::data::{self, Mine};
+use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::layers;
 use fednode_cli::model::{CLASSES_FILE, MODEL_FILE, ModelArgs, SPEC_FILE, VOCABULARY_FILE};
 use fednode_cli::origin;
@@ -106,7 +104,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
         );
     }
     let own = with_own_model(&spec, &config, &mine)?;
-    let trainer = trainer(&config, &own, &mine)?;
+    let trainer = crate::trainer::build(&config, &own, &mine)?;
     member.facts = facts(&config, &spec, own.model.name.first(), &mine.split.train)?;
     if let Some(bind) = config.serve {
         beside::check(bind)?;
@@ -206,44 +204,6 @@ pub(crate) fn read_and_tell(text: &str) -> Result<FederationSpec, ConfigError> {
         eprintln!("warning: {notice}");
     }
     Ok(reading.spec)
-}
-
-/// Opens the device and builds the learner; the spec is that of this node's own model.
-fn trainer(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Result<Trainer> {
-    let choice = Choice::find(&config.device)?;
-    if let Some(reason) = &choice.reason {
-        tracing::info!(%reason, "training on the CPU");
-    }
-    let device = choice.open(config.threads)?;
-    let initial = initial::of(spec, config.initial.as_deref())?;
-    let mut learner =
-        Learner::new(spec, mine.node_seed, Arc::clone(&mine.split), &device).map_err(no_learner)?;
-    let memory_bytes = config.storage.feature_memory_mib.saturating_mul(1 << 20);
-    let whole = CacheBudget::default();
-    let disk_bytes = fednode_store::disk_free(config.state())
-        .map_or(whole.disk_bytes, |free| whole.disk_bytes.min(free / 2));
-    learner.keep_in(CacheBudget {
-        memory_bytes,
-        folder: Some(config.state().to_owned()),
-        disk_bytes,
-    });
-    initial::start(&mut learner, initial.as_deref())?;
-    tracing::info!(
-        device = device.name(),
-        threads = device.n_threads(),
-        samples = mine.split.train.len(),
-        "ready to train"
-    );
-    if is_own(&spec.data.partition)
-        && let Some(exposed) = learner.surely_exposed()
-    {
-        tracing::warn!("{exposed}");
-    }
-    let card = mine.card(spec, device.name(), learner.state().n_values() as u64);
-    Ok(Trainer {
-        worker: Box::new(learner),
-        card,
-    })
 }
 
 /// Returns what is kept beside the state, so that `evaluate`, `predict`, `personalise` and `export` need the state

@@ -128,9 +128,14 @@ impl Report for Answer {
 /// Says what a node does, in a few words.
 pub(crate) fn doing(status: &Status) -> String {
     let progress = status.training.map(|now| {
+        let loss = now.loss.map(|loss| format!(", loss {loss:.4}"));
         format!(
-            " (epoch {}/{}, batch {}/{}, loss {:.4})",
-            now.epoch, now.epochs, now.batch, now.batches, now.loss
+            " (epoch {}/{}, batch {}/{}{})",
+            now.epoch,
+            now.epochs,
+            now.batch,
+            now.batches,
+            loss.unwrap_or_default()
         )
     });
     let finished = if status.finished {

@@ -8,10 +8,11 @@ use fednode_core::spec::TrainingSpec;
 
 use burn::tensor::{Gradients as Tape, Tensor};
 
+use super::Loss;
 use super::part::{Gradients, Part};
 use crate::optimizer::{self, Stepper};
 use crate::random::Draws;
-use crate::weights::{self, Weights};
+use crate::weights::Weights;
 
 /// The round that runs.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +86,7 @@ impl<'a> StepContext<'a> {
     }
 
     /// Makes one step in all recorded parts that the loss depends on; returns the loss.
-    pub fn step(&mut self, parts: &mut [Part], tape: Vec<Weights>, loss: Tensor<1>) -> f64 {
+    pub fn step(&mut self, parts: &mut [Part], tape: Vec<Weights>, loss: Tensor<1>) -> Loss {
         let found = self.differentiate(tape, loss);
         self.apply(parts, found)
     }
@@ -96,7 +97,7 @@ impl<'a> StepContext<'a> {
     }
 
     /// Makes one step with what a loss says; returns the loss.
-    pub fn apply(&mut self, parts: &mut [Part], found: Differentiated) -> f64 {
+    pub fn apply(&mut self, parts: &mut [Part], found: Differentiated) -> Loss {
         for (part, statistics) in parts.iter_mut().zip(found.statistics) {
             for (at, statistic) in statistics {
                 part.weights.change(at, |_| statistic);
@@ -111,7 +112,7 @@ impl<'a> StepContext<'a> {
 #[derive(Debug)]
 pub struct Differentiated {
     /// The loss.
-    pub loss: f64,
+    pub loss: Loss,
     /// The gradients of all recorded parts.
     pub gradients: Gradients,
     /// The running statistics after the batch, by part, each with its place.
@@ -120,7 +121,7 @@ pub struct Differentiated {
 
 /// Differentiates a loss. The tape is gone then.
 pub(crate) fn differentiate(tape: Vec<Weights>, loss: Tensor<1>) -> Differentiated {
-    let value = f64::from(weights::values(&loss)[0]);
+    let kept = Loss::of(&loss);
     let statistics = tape.iter().map(Weights::take_statistics).collect();
     let mut gradients: Tape = loss.backward();
     // All gradients are taken before the first parameter changes: with the tape gone, the step happens in place.
@@ -129,7 +130,7 @@ pub(crate) fn differentiate(tape: Vec<Weights>, loss: Tensor<1>) -> Differentiat
         .map(|weights| weights.take_gradients(&mut gradients))
         .collect();
     Differentiated {
-        loss: value,
+        loss: kept,
         gradients: taken,
         statistics,
     }

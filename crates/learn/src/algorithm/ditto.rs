@@ -22,8 +22,8 @@ use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role};
 use super::whole::{self, BASE, HEAD};
 use super::{
-    Algorithm, Extractor, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext,
-    averaged,
+    Algorithm, Extractor, Loss, Optimizers, Output, RoundContext, Row, Setup, Stage, Step,
+    StepContext, averaged,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -94,13 +94,13 @@ impl Ditto {
         })
     }
 
-    fn train_common(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> f64 {
+    fn train_common(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> Loss {
         let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
         ctx.step(&mut self.parts, tape, cross_entropy(logits, batch.targets))
     }
 
-    fn train_own(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> f64 {
+    fn train_own(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> Loss {
         let tape = ctx.record_only(&self.parts, &[OWN + BASE, OWN + HEAD]);
         let (_, logits) = whole::run(&self.parts[OWN..], &tape[OWN..], batch.inputs);
         let mut found = ctx.differentiate(tape, cross_entropy(logits, batch.targets));

@@ -25,8 +25,8 @@ use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role, plain};
 use super::whole::{self, BASE, HEAD, output};
 use super::{
-    Algorithm, Extractor, Fraction, Optimizers, Output, RoundContext, Row, Selection, Setup, Stage,
-    Step, StepContext,
+    Algorithm, Extractor, Fraction, Loss, Optimizers, Output, RoundContext, Row, Selection, Setup,
+    Stage, Step, StepContext,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -116,7 +116,7 @@ impl FedApen {
         [own, shared]
     }
 
-    fn weigh(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> f64 {
+    fn weigh(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> Loss {
         let tape = ctx.record_only(&self.parts, &[WEIGHT]);
         let [own, shared] = self.run(&tape, batch.inputs);
         let loss = cross_entropy(
@@ -129,7 +129,7 @@ impl FedApen {
         loss
     }
 
-    fn teach(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> f64 {
+    fn teach(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> Loss {
         let tape = ctx.record_only(&self.parts, &[BASE, HEAD, SMALL + BASE, SMALL + HEAD]);
         let [own, shared] = self.run(&tape, batch.inputs);
         let loss = mutual(own, shared, tape[WEIGHT].tensor(0), batch.targets);

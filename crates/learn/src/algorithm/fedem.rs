@@ -28,8 +28,8 @@ use super::common_experts::{Tally, array};
 use super::hyper::{AGGREGATION, Hyper, Kind};
 use super::part::{Part, Role, plain};
 use super::{
-    Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext, averaged,
-    whole,
+    Algorithm, Loss, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext,
+    averaged, whole,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -130,7 +130,7 @@ impl FedEm {
     }
 
     /// Looks at a batch with the components as they came; returns the mean of `-log sum_m pi_m p_m(y | x)`.
-    fn look(&mut self, batch: Batch) -> f64 {
+    fn look(&mut self, batch: Batch) -> Loss {
         let joint = joint(
             &self.prior,
             self.run(&self.received, &batch.inputs),
@@ -143,7 +143,7 @@ impl FedEm {
         let loss = (log_softmax(joint.clone(), 1) - joint)
             .narrow(1, 0, 1)
             .mean();
-        f64::from(weights::values(&loss)[0])
+        Loss::of(&loss)
     }
 
     /// Trains all components on a batch whose inputs are followed by the logits of the received ones.

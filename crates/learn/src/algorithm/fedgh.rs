@@ -18,14 +18,14 @@ use super::hyper::{Hyper, Kind};
 use super::module::emit_alone;
 use super::part::{Part, Role, plain};
 use super::{
-    Algorithm, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row, Setup,
-    Stage, Step, StepContext,
+    Algorithm, Loss, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext, Row,
+    Setup, Stage, Step, StepContext,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut, Initial, Net, affine};
 use crate::train::cross_entropy;
-use crate::weights::{self, Weights};
+use crate::weights::Weights;
 
 pub(super) const ROW: Row = Row {
     name: "fedgh",
@@ -160,7 +160,7 @@ impl Algorithm for FedGh {
         let loss = if stage == Stage::Pass(GATHERING) {
             let (features, logits) = self.run(&plain(&self.parts), batch.inputs);
             self.gather(features, batch.targets.clone());
-            f64::from(weights::values(&cross_entropy(logits, batch.targets))[0])
+            Loss::of(&cross_entropy(logits, batch.targets))
         } else {
             let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
             let (_, logits) = self.run(&tape, batch.inputs);

@@ -37,7 +37,9 @@ use super::fedmix::SELECTED;
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, plain};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
+use super::{
+    Algorithm, Loss, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::{self, Gated, emit_top1, one_hot};
@@ -211,14 +213,14 @@ impl FedJets {
         })
     }
 
-    fn train_common(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> f64 {
+    fn train_common(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> Loss {
         let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
         ctx.step(&mut self.parts, tape, cross_entropy(logits, batch.targets))
     }
 
     /// Looks at a batch with the gate; returns the loss of the best experts.
-    fn look(&mut self, batch: Batch) -> f64 {
+    fn look(&mut self, batch: Batch) -> Loss {
         let weights = plain(&self.parts);
         let scores = self.scores(&weights, batch.inputs.clone());
         let everyone: Vec<usize> = (0..self.n_experts()).collect();
@@ -227,7 +229,7 @@ impl FedJets {
             .get_or_insert_with(|| Tally::new(everyone.len()))
             .add(&probabilities, &everyone);
         let logits = self.route(&weights, scores, batch.inputs).logits;
-        f64::from(weights::values(&cross_entropy(logits, batch.targets))[0])
+        Loss::of(&cross_entropy(logits, batch.targets))
     }
 
     fn train_experts(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> Step {

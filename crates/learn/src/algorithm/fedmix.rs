@@ -33,7 +33,9 @@ use fednode_onnx::{Graph, Value};
 use super::common_experts::{self, Tally};
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, plain};
-use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
+use super::{
+    Algorithm, Loss, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::gate::{argmax, emit_mix};
@@ -141,14 +143,14 @@ impl FedMix {
     }
 
     /// Looks at a batch with all experts; returns the loss.
-    fn look(&mut self, batch: Batch) -> f64 {
+    fn look(&mut self, batch: Batch) -> Loss {
         let everyone: Vec<usize> = (0..self.n_experts()).collect();
         let joint = self.joint(&plain(&self.parts), &everyone, batch);
         let responsibilities = weights::values(&softmax(joint.clone(), 1));
         self.looked
             .get_or_insert_with(|| Tally::new(everyone.len()))
             .add(&responsibilities, &everyone);
-        f64::from(weights::values(&negative_log_likelihood(joint))[0])
+        Loss::of(&negative_log_likelihood(joint))
     }
 
     /// Selects experts by what was seen, if that is not done yet.

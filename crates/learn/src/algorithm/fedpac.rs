@@ -34,8 +34,8 @@ use super::module::emit_alone;
 use super::part::{Part, Role, plain};
 use super::whole::{self, BASE, HEAD};
 use super::{
-    Algorithm, Extractor, Modular, Module, ModuleKind, Opened, Optimizers, Output, RoundContext,
-    Row, Setup, Stage, Step, StepContext,
+    Algorithm, Extractor, Loss, Modular, Module, ModuleKind, Opened, Optimizers, Output,
+    RoundContext, Row, Setup, Stage, Step, StepContext,
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
@@ -152,14 +152,14 @@ impl FedPac {
     }
 
     /// Adds up what statistics and centroids are made of; returns the loss.
-    fn gather(&mut self, batch: Batch) -> f64 {
+    fn gather(&mut self, batch: Batch) -> Loss {
         let n_samples = batch.inputs.dims()[0];
         let (features, logits) = whole::run(&self.parts, &plain(&self.parts), batch.inputs);
         let squares = (features.clone() * features.clone()).sum();
         self.squares.0 += f64::from(weights::values(&squares)[0]);
         self.squares.1 += n_samples;
         self.gathered.add(features, batch.targets.clone());
-        f64::from(weights::values(&cross_entropy(logits, batch.targets))[0])
+        Loss::of(&cross_entropy(logits, batch.targets))
     }
 
     /// Makes the statistics of what was gathered under the base that came in, if that is not done yet.
@@ -176,7 +176,7 @@ impl FedPac {
         self.parts[STATISTICS].weights = Weights::new(vec![Tensor::cat(vec![h, v], 0)]);
     }
 
-    fn learn(&mut self, pass: usize, batch: Batch, ctx: &mut StepContext<'_>) -> f64 {
+    fn learn(&mut self, pass: usize, batch: Batch, ctx: &mut StepContext<'_>) -> Loss {
         let half = if pass == HEAD_ALONE { HEAD } else { BASE };
         let tape = ctx.record_only(&self.parts, &[half]);
         let loss = if pass == BASE_ALONE {

@@ -24,11 +24,12 @@ use super::class_means::{self, Gathered, Known};
 use super::hyper::{Hyper, Kind};
 use super::part::{Part, Role, plain};
 use super::whole::{self, BASE, HEAD};
-use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
+use super::{
+    Algorithm, Loss, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::train::cross_entropy;
-use crate::weights;
 
 pub(super) const ROW: Row = Row {
     name: "fedproto",
@@ -124,7 +125,7 @@ impl Algorithm for FedProto {
         let loss = if stage == Stage::Pass(GATHERING) {
             let (features, logits) = whole::run(&self.parts, &plain(&self.parts), batch.inputs);
             self.gathered.add(features, batch.targets.clone());
-            f64::from(weights::values(&cross_entropy(logits, batch.targets))[0])
+            Loss::of(&cross_entropy(logits, batch.targets))
         } else {
             let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
             let (features, logits) = whole::run(&self.parts, &tape, batch.inputs);

@@ -25,7 +25,9 @@ use fednode_onnx::{Graph, Value};
 use super::common_experts::{self, array};
 use super::hyper::{Hyper, Kind};
 use super::part::Part;
-use super::{Algorithm, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext};
+use super::{
+    Algorithm, Loss, Optimizers, Output, RoundContext, Row, Setup, Stage, Step, StepContext,
+};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::memory::Memory;
@@ -86,7 +88,7 @@ impl Ifca {
     }
 
     /// Adds up the losses of a batch under all models; returns the mean under the one that predicts.
-    fn look(&mut self, batch: Batch) -> f64 {
+    fn look(&mut self, batch: Batch) -> Loss {
         let n_samples = batch.inputs.dims()[0] as f64;
         let losses: Vec<f64> = self.parts[..self.n_models()]
             .iter()
@@ -100,7 +102,7 @@ impl Ifca {
         for (sum, loss) in sums.iter_mut().zip(&losses) {
             *sum += loss * n_samples;
         }
-        losses[self.serving()]
+        losses[self.serving()].into()
     }
 
     /// Chooses the model of the least loss, the first of equal ones, if all samples have been looked at.

@@ -55,6 +55,7 @@ mod hyper;
 mod ifca;
 mod lg_fedavg;
 mod local;
+mod loss;
 mod module;
 mod moon;
 mod part;
@@ -91,6 +92,7 @@ pub use context::{Differentiated, RoundContext, StepContext};
 pub use extractor::Extractor;
 pub use guide::{guide, weighting};
 pub use hyper::{Hyper, Kind, Profile, Values};
+pub use loss::Loss;
 pub use module::{Modular, Module, ModuleKind, Opened};
 pub use part::{Gradients, Part, Role};
 pub use peers::{HeldOut, Peer};
@@ -239,10 +241,10 @@ pub fn check_model(spec: &FederationSpec) -> Result<(), LearnError> {
 }
 
 /// What one batch did.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Step {
     /// The loss that was minimised.
-    pub loss: f64,
+    pub loss: Loss,
     /// Samples routed to each expert; empty without experts.
     pub routed: Vec<u32>,
 }

@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use fednode_core::spec::{Architecture, TrainingSpec};
 use fednode_core::{FederationSpec, HyperValue, Round};
 
-use super::{Algorithm, RoundContext, Row, Setup, Stage, Step, StepContext, TABLE, find};
+use super::{Algorithm, RoundContext, Row, Setup, Stage, StepContext, TABLE, find};
 use crate::batch::Batch;
 use crate::gate::one_hot;
 use crate::optimizer::Stepper;
@@ -14,6 +14,13 @@ use crate::random::{Purpose, stream, uniform};
 
 /// Samples of each class, where a test does not care.
 const COUNTS: [u32; 2] = [1, 1];
+
+/// What one step did, with its loss read.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Stepped {
+    pub(crate) loss: f64,
+    pub(crate) routed: Vec<u32>,
+}
 
 /// Runs hooks and single steps by the default `training`, without a training loop.
 pub(crate) trait Driven: Algorithm {
@@ -67,17 +74,17 @@ pub(crate) trait Driven: Algorithm {
     }
 
     /// Takes one step of a pass on what that pass takes, given as it is.
-    fn train(&mut self, pass: usize, batch: Batch) -> Step {
+    fn train(&mut self, pass: usize, batch: Batch) -> Stepped {
         self.step_at(Stage::Pass(pass), batch, 0.01)
     }
 
     /// Takes one step of a stage on samples as they are.
-    fn train_in(&mut self, stage: Stage, batch: Batch) -> Step {
+    fn train_in(&mut self, stage: Stage, batch: Batch) -> Stepped {
         self.sample_step(stage, batch, 0.01)
     }
 
     /// Takes one step of a stage on samples as they are, at a learning rate.
-    fn sample_step(&mut self, stage: Stage, batch: Batch, rate: f64) -> Step {
+    fn sample_step(&mut self, stage: Stage, batch: Batch, rate: f64) -> Stepped {
         let inputs = self
             .frozen(stage, batch.inputs.clone())
             .unwrap_or(batch.inputs);
@@ -85,7 +92,7 @@ pub(crate) trait Driven: Algorithm {
     }
 
     /// Takes one step of a stage at a learning rate; nothing is remembered from step to step.
-    fn step_at(&mut self, stage: Stage, batch: Batch, rate: f64) -> Step {
+    fn step_at(&mut self, stage: Stage, batch: Batch, rate: f64) -> Stepped {
         let training = TrainingSpec {
             learning_rate: rate,
             ..TrainingSpec::default()
@@ -93,7 +100,11 @@ pub(crate) trait Driven: Algorithm {
         let mut stepper = Stepper::new(&training, 1.0);
         stepper.begin_stage(self.step_rule(stage));
         self.in_round(1, &COUNTS, |node, ctx| {
-            node.step(stage, batch, &mut StepContext::new(ctx, &mut stepper))
+            let step = node.step(stage, batch, &mut StepContext::new(ctx, &mut stepper));
+            Stepped {
+                loss: step.loss.value(),
+                routed: step.routed,
+            }
         })
     }
 }

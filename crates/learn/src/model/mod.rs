@@ -10,6 +10,7 @@ mod cpu;
 mod declared;
 mod embedding;
 mod fasttext;
+mod gpu;
 pub mod layer;
 mod lenet5;
 mod linear;

@@ -117,7 +117,7 @@ impl Cache {
                 epochs: source.epochs,
                 batch,
                 batches,
-                loss: 0.0,
+                loss: None,
             };
             if watch(progress) == ControlFlow::Break(()) {
                 return Err(LearnError::Abandoned);

@@ -95,7 +95,7 @@ pub(super) fn run<W: Clone>(
                 epochs: meter.epochs,
                 batch,
                 batches,
-                loss,
+                loss: Some(loss),
             };
             if (meter.watch)(progress) == ControlFlow::Break(()) {
                 return Err(LearnError::Abandoned);
@@ -143,7 +143,7 @@ pub(super) fn sgd_step(
             });
         }
     }
-    found.loss
+    found.loss.value()
 }
 
 /// Returns the sum of the cross-entropies of logits `[batch, classes]`, in double precision.

@@ -55,7 +55,8 @@ pub fn run() -> Comparison {
         let positions: Vec<u32> = (10 * step..10 * step + 10).collect();
         let batch = Batch::gather(&samples, &positions, 10, tensors);
         let step = &mut StepContext::new(&ctx, &mut stepper);
-        (algorithm.step(Stage::Pass(0), batch, step).loss, *expected)
+        let loss = algorithm.step(Stage::Pass(0), batch, step).loss;
+        (loss.value(), *expected)
     });
     let losses = losses.collect();
     let logits_after = furthest(algorithm.as_ref(), &golden.logits_after, &device);

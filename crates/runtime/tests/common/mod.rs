@@ -79,7 +79,7 @@ impl Toy {
                 epochs: 1,
                 batch,
                 batches: 4,
-                loss: 1.0,
+                loss: Some(1.0),
             };
             if watch(progress).is_break() {
                 return Err(WorkError::Abandoned);

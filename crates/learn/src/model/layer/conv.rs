@@ -7,7 +7,7 @@ use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
 use fednode_onnx::{Graph, Value};
 
 use super::{Initial, Layer, Parameter, Run};
-use crate::model::{cpu, multiply_adds};
+use crate::model::{cpu, gpu, multiply_adds};
 
 /// A convolution with bias, followed by max-pooling and ReLU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +34,7 @@ impl Conv {
     }
 
     /// Returns height and width before the pooling.
-    fn convolved(&self) -> [usize; 2] {
+    pub(in crate::model) fn convolved(&self) -> [usize; 2] {
         let [_, height, width] = self.input;
         let convolved =
             |side: usize, padding: usize| (side + 2 * padding + 1).saturating_sub(self.kernel);
@@ -44,7 +44,7 @@ impl Conv {
         ]
     }
 
-    /// Composes the layer of the tensor library's operations; what GPUs run.
+    /// Composes the layer of the tensor library's operations.
     pub(in crate::model) fn compose(
         &self,
         input: Tensor<2>,
@@ -61,7 +61,13 @@ impl Conv {
             Some(bias),
             ConvOptions::new([1, 1], self.padding, [1, 1], 1),
         );
-        let pooled = max_pool2d(convolved, MaxPoolOptions::new([self.pool, self.pool]));
+        self.pooled(convolved)
+    }
+
+    /// Pools maps, and flattens them.
+    pub(in crate::model) fn pooled(&self, maps: Tensor<4>) -> Tensor<2> {
+        let n_samples = maps.dims()[0];
+        let pooled = max_pool2d(maps, MaxPoolOptions::new([self.pool, self.pool]));
         // ReLU after pooling gives the same numbers as before it and touches a quarter of them.
         relu(pooled).reshape([n_samples, self.output().iter().product()])
     }
@@ -93,7 +99,13 @@ impl Layer for Conv {
     fn forward(&self, run: &mut Run<'_>, input: Tensor<2>) -> Tensor<2> {
         let (weight, bias) = (run.next(), run.next());
         multiply_adds::count(self.multiply_adds(), &input, &weight);
-        cpu::conv(self, &input, &weight, &bias).unwrap_or_else(|| self.compose(input, weight, bias))
+        if let Some(output) = cpu::conv(self, &input, &weight, &bias) {
+            return output;
+        }
+        match gpu::conv(self, &input, &weight, &bias) {
+            Some(maps) => self.pooled(maps),
+            None => self.compose(input, weight, bias),
+        }
     }
 
     fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {

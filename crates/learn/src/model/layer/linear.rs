@@ -6,7 +6,7 @@ use burn::tensor::{Device, Tensor};
 use fednode_onnx::{Graph, Value};
 
 use super::{Activation, Initial, Layer, Parameter, Run};
-use crate::model::{cpu, multiply_adds};
+use crate::model::{cpu, gpu, multiply_adds};
 
 /// A fully connected layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,8 +51,13 @@ impl Layer for Linear {
         let weight = run.next();
         multiply_adds::count(self.multiply_adds(), &input, &weight);
         let bias = self.bias.then(|| run.next());
-        cpu::linear(self, &input, &weight, bias.as_ref())
-            .unwrap_or_else(|| self.compose(input, weight, bias))
+        if let Some(output) = cpu::linear(self, &input, &weight, bias.as_ref()) {
+            return output;
+        }
+        match gpu::linear(self, &input, &weight, bias.as_ref()) {
+            Some(output) => self.activation.apply(output),
+            None => self.compose(input, weight, bias),
+        }
     }
 
     fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {

@@ -1,0 +1,187 @@
+//! A GPU that fails in the middle of a round: the node goes on on the CPU.
+//!
+//! ```text
+//!            ┌──────────────► worker on the GPU ──► outcome ──► its state is kept in memory
+//! order ─────┤                      │
+//!            │        panics, or training fails there
+//!            │                      ▼
+//!            └──────────────► worker on the CPU, from the state that was kept ──► outcome
+//! ```
+//!
+//! A driver that loses its device makes the tensor library panic; so does memory that is used up. A device that computes
+//! wrongly shows by a loss that is no number. In each case the order is carried out again on the CPU. If the CPU fails in
+//! the same way, the GPU is not to blame: the error is the CPU's, and the GPU stays. Otherwise the node stays on the CPU
+//! until it is started again.
+//!
+//! A driver that never answers is not noticed here. Drivers reset a device that hangs, after some seconds, and that is
+//! seen as a lost one.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use fednode_core::ParamSet;
+use fednode_core::work::{Order, Outcome, Watch, WorkError, Worker};
+
+/// Makes a worker that computes elsewhere, as it is before the first round.
+pub type MakeSpare = Box<dyn Fn() -> Result<Box<dyn Worker>, WorkError> + Send>;
+
+/// A worker on a device that may fail, and how to make the one that replaces it.
+pub struct Fallback {
+    worker: Box<dyn Worker>,
+    /// Nothing once it was used.
+    spare: Option<MakeSpare>,
+    /// The state after the last order that was carried out.
+    state: ParamSet,
+    secret: Option<[u8; 32]>,
+}
+
+impl std::fmt::Debug for Fallback {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Fallback")
+            .field("is_replaced", &self.spare.is_none())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Fallback {
+    /// Joins a worker and what makes its replacement.
+    pub fn new(worker: Box<dyn Worker>, spare: MakeSpare) -> Self {
+        Self {
+            state: worker.state(),
+            worker,
+            spare: Some(spare),
+            secret: None,
+        }
+    }
+
+    /// Makes the other worker, in the state that was kept; nothing if it is in use already.
+    fn spare(&self) -> Option<Result<Box<dyn Worker>, WorkError>> {
+        let make = self.spare.as_ref()?;
+        Some(make().and_then(|mut spare| {
+            spare.restore(&self.state)?;
+            if let Some(secret) = &self.secret {
+                spare.take_secret(secret);
+            }
+            Ok(spare)
+        }))
+    }
+
+    /// Stays with the other worker from now on.
+    fn replace(&mut self, spare: Box<dyn Worker>, trouble: &str) {
+        tracing::warn!("the GPU failed ({trouble}): this node goes on on the CPU");
+        let failed = std::mem::replace(&mut self.worker, spare);
+        // To free tensors of a lost device can panic or block.
+        std::mem::forget(failed);
+        self.spare = None;
+    }
+
+    /// Carries an order out again on the other device, because of this trouble.
+    fn perform_elsewhere(
+        &mut self,
+        order: Order,
+        watch: &mut Watch<'_>,
+        trouble: &Trouble,
+    ) -> Result<Outcome, WorkError> {
+        let mut spare = self.spare().unwrap_or(Err(WorkError::Died))?;
+        let outcome = spare.perform(order, watch);
+        let is_lost = matches!(trouble, Trouble::Panic(_));
+        if is_lost || outcome.is_ok() {
+            self.replace(spare, trouble.text());
+            self.state = self.worker.state();
+        }
+        outcome
+    }
+}
+
+/// What went wrong on the first device.
+enum Trouble {
+    /// The device, the driver or the tensor library gave up: nothing there can be used any more.
+    Panic(String),
+    /// Training failed, by an error.
+    Training(String),
+}
+
+impl Trouble {
+    fn text(&self) -> &str {
+        let (Self::Panic(text) | Self::Training(text)) = self;
+        text
+    }
+}
+
+/// Does what may panic; returns what the panic said.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied());
+        let first_line = text.and_then(|text| text.lines().next());
+        first_line.unwrap_or("without a word").to_owned()
+    })
+}
+
+impl Worker for Fallback {
+    fn perform(&mut self, order: Order, watch: &mut Watch<'_>) -> Result<Outcome, WorkError> {
+        if self.spare.is_none() {
+            return self.worker.perform(order, watch);
+        }
+        let changes_state = !matches!(order, Order::TrainAhead(_) | Order::Evaluate(_));
+        let worker = &mut self.worker;
+        let done = guarded(|| {
+            let outcome = worker.perform(order.clone(), watch);
+            let state = changes_state.then(|| worker.state());
+            (outcome, state)
+        });
+        let trouble = match done {
+            Ok((Err(WorkError::Training(text)), _)) => Trouble::Training(text),
+            Ok((outcome, state)) => {
+                if let Some(state) = state {
+                    self.state = state;
+                }
+                return outcome;
+            }
+            Err(panic) => Trouble::Panic(panic),
+        };
+        self.perform_elsewhere(order, watch, &trouble)
+    }
+
+    fn initial_shared(&self) -> Option<ParamSet> {
+        self.worker.initial_shared()
+    }
+
+    fn shared(&self) -> Option<ParamSet> {
+        let shared = guarded(|| self.worker.shared());
+        // The next order replaces the worker for good.
+        shared.unwrap_or_else(|_| self.spare()?.ok()?.shared())
+    }
+
+    fn state(&self) -> ParamSet {
+        if self.spare.is_none() {
+            return self.worker.state();
+        }
+        self.state.clone()
+    }
+
+    fn restore(&mut self, state: &ParamSet) -> Result<(), WorkError> {
+        let worker = &mut self.worker;
+        let restored = guarded(|| {
+            worker.restore(state)?;
+            Ok::<_, WorkError>(worker.state())
+        });
+        let panic = match restored {
+            Ok(restored) => {
+                self.state = restored?;
+                return Ok(());
+            }
+            Err(panic) => panic,
+        };
+        let mut spare = self.spare().unwrap_or(Err(WorkError::Died))?;
+        spare.restore(state)?;
+        self.replace(spare, &panic);
+        Ok(())
+    }
+
+    fn take_secret(&mut self, secret: &[u8; 32]) {
+        self.secret = Some(*secret);
+        self.worker.take_secret(secret);
+    }
+}

@@ -1,0 +1,96 @@
+//! Who trains for a running node: a learner on the device that was chosen, and on the CPU if that is a GPU and fails.
+
+use std::sync::Arc;
+
+use fednode_core::work::{WorkError, Worker};
+use fednode_core::{FederationSpec, ParamSet};
+use fednode_data::Split;
+use fednode_learn::fallback::Fallback;
+use fednode_learn::{CacheBudget, ComputeDevice, Learner};
+use fednode_runtime::Trainer;
+
+use fednode_cli::config::Config;
+use fednode_cli::data::{Mine, is_own};
+use fednode_cli::device::Choice;
+use fednode_cli::failure::no_learner;
+use fednode_cli::initial;
+
+/// Opens the device and builds the learner; the spec is that of this node's own model.
+pub(crate) fn build(
+    config: &Config,
+    spec: &FederationSpec,
+    mine: &Mine,
+) -> anyhow::Result<Trainer> {
+    let choice = Choice::find(&config.device)?.for_model(spec, &mine.split, config.threads)?;
+    if let Some(reason) = &choice.reason {
+        tracing::info!(%reason, "training on the CPU");
+    }
+    let device = choice.open(config.threads)?;
+    let recipe = Recipe::of(config, spec, mine)?;
+    let learner = recipe.learner(&device)?;
+    tracing::info!(
+        device = device.name(),
+        threads = device.n_threads(),
+        samples = mine.split.train.len(),
+        "ready to train"
+    );
+    if is_own(&spec.data.partition)
+        && let Some(exposed) = learner.surely_exposed()
+    {
+        tracing::warn!("{exposed}");
+    }
+    let card = mine.card(spec, device.name(), learner.state().n_values() as u64);
+    let worker = if choice.is_cpu() {
+        Box::new(learner)
+    } else {
+        with_fallback(learner, recipe, config.threads)
+    };
+    Ok(Trainer { worker, card })
+}
+
+/// Lets the CPU go on where a GPU fails.
+fn with_fallback(learner: Learner, recipe: Recipe, threads: usize) -> Box<dyn Worker> {
+    let spare = move || -> Result<Box<dyn Worker>, WorkError> {
+        let failed = |error: anyhow::Error| WorkError::Training(format!("{error:#}"));
+        let cpu = ComputeDevice::cpu(threads).map_err(|error| failed(error.into()))?;
+        Ok(Box::new(recipe.learner(&cpu).map_err(failed)?))
+    };
+    Box::new(Fallback::new(Box::new(learner), Box::new(spare)))
+}
+
+/// What this node's learner is made from, on whichever device.
+struct Recipe {
+    spec: FederationSpec,
+    node_seed: u64,
+    split: Arc<Split>,
+    budget: CacheBudget,
+    initial: Option<Arc<ParamSet>>,
+}
+
+impl Recipe {
+    fn of(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Result<Self> {
+        let whole = CacheBudget::default();
+        let disk_bytes = fednode_store::disk_free(config.state())
+            .map_or(whole.disk_bytes, |free| whole.disk_bytes.min(free / 2));
+        Ok(Self {
+            spec: spec.clone(),
+            node_seed: mine.node_seed,
+            split: Arc::clone(&mine.split),
+            budget: CacheBudget {
+                memory_bytes: config.storage.feature_memory_mib.saturating_mul(1 << 20),
+                folder: Some(config.state().to_owned()),
+                disk_bytes,
+            },
+            initial: initial::of(spec, config.initial.as_deref())?,
+        })
+    }
+
+    fn learner(&self, device: &ComputeDevice) -> anyhow::Result<Learner> {
+        let split = Arc::clone(&self.split);
+        let mut learner =
+            Learner::new(&self.spec, self.node_seed, split, device).map_err(no_learner)?;
+        learner.keep_in(self.budget.clone());
+        initial::start(&mut learner, self.initial.as_deref())?;
+        Ok(learner)
+    }
+}
