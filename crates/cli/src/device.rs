@@ -10,7 +10,7 @@ use fednode_learn::trial::{self, Rates, TrialError};
 use fednode_learn::{ComputeDevice, DeviceChoice};
 use fednode_runtime::exit::ExitCode;
 
-use crate::failure::{OrFail, fail, no_learner};
+use crate::failure::{OrFail, fail};
 
 /// The hidden command of the child that may crash: `fednode __probe-device QUESTION`.
 pub const PROBE_COMMAND: &str = "__probe-device";
@@ -59,7 +59,7 @@ impl Choice {
     /// something else.
     ///
     /// # Errors
-    /// Fails if a GPU that was named learns something else than the CPU, and if the model cannot be trained at all.
+    /// Fails if a GPU that was named learns something else than the CPU.
     pub fn for_model(
         self,
         spec: &FederationSpec,
@@ -85,7 +85,8 @@ impl Choice {
                 return Ok(Self { rates, ..self });
             }
             Ok(rates) => rates.to_string(),
-            Err(TrialError::Learn(error)) => return Err(no_learner(error)),
+            // Training says the same in its round, with what to do about it.
+            Err(TrialError::Learn(_)) => return Ok(self),
             Err(error) => format!("`{}`: {error}", adapter.name),
         };
         if self.is_named {

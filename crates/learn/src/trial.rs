@@ -31,7 +31,7 @@ const WARM_UP: Duration = Duration::from_millis(100);
 /// No special round comes in this time: neither the first nor the last one.
 const ROUNDS: u32 = 1 << 20;
 const ROUND: Round = Round(2);
-/// Largest accepted difference, of losses as a share, of parameters as numbers.
+/// Largest accepted difference of a loss or a parameter, as a share of it where it is above 1.
 const TOLERANCE: f64 = 1e-2;
 
 /// Samples per second of training.
@@ -164,7 +164,7 @@ fn compare(gpu: &Made, cpu: &Made) -> Result<(), TrialError> {
         .state
         .values()
         .zip(cpu.state.values())
-        .map(|(gpu, cpu)| f64::from((gpu - cpu).abs()));
+        .map(|(gpu, cpu)| f64::from((gpu - cpu).abs() / cpu.abs().max(1.0)));
     // What is no number is the farthest of all.
     let farthest = differences.fold(0.0, |far, next| {
         if next > far || next.is_nan() {

@@ -145,6 +145,7 @@ fn compare_with_cpu() {
     let table = [
         ("fedmoe-da", "cnn"),
         ("fedavg", "mlp"),
+        ("fedbn", "resnet-8"),
         ("gpfl", "mlp"),
         ("fedcp", "mlp"),
     ];
@@ -187,9 +188,11 @@ fn compare_with_cpu() {
         let farthest = gpu_state
             .values()
             .zip(cpu_state.values())
-            .map(|(gpu, cpu)| (gpu - cpu).abs())
+            .map(|(gpu, cpu)| (gpu - cpu).abs() / cpu.abs().max(1.0))
             .fold(0.0, f32::max);
-        assert!(farthest < 1e-3, "{algorithm} {model}: {farthest}");
+        // Batch normalisation divides by the spread of a batch, which magnifies what two devices round otherwise.
+        let bound = if model == "resnet-8" { 1e-2 } else { 1e-3 };
+        assert!(farthest < bound, "{algorithm} {model}: {farthest}");
     }
 }
 

@@ -30,10 +30,10 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, NodeGuard, Ops, OpsKind};
 use burn::backend::tensor::{FloatTensor, IntTensor};
 use burn::backend::{Autodiff, Backend, BackendTensor, DispatchTensorKind, TensorMetadata};
-use burn::tensor::ops::ConvOptions;
-use burn::tensor::{DType, Device, Int, Shape, Tensor, TensorData};
+use burn::tensor::ops::{ConvOptions, ConvTransposeOptions};
+use burn::tensor::{DType, Device, FloatDType, Int, Shape, Tensor, TensorData};
 
-use super::layer::{Conv, Linear};
+use super::layer::Linear;
 
 /// A backend that tensors can be taken from and given back to.
 trait Known: Backend {
@@ -96,18 +96,35 @@ known!(Cube);
 #[cfg(test)]
 known!(Flex);
 
-/// Runs a convolution without its pooling, `[batch, C·H·W]` to `[batch, F, H', W']`; nothing where it is none of a GPU.
+/// Most bytes of the patches of a batch: what every Vulkan driver offers as one buffer.
+const MOST_BYTES: usize = 128 << 20;
+
+/// What a convolution is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Geometry {
+    /// Channels, height and width.
+    pub(super) input: [usize; 3],
+    /// Maps, height and width.
+    pub(super) output: [usize; 3],
+    pub(super) kernel: usize,
+    pub(super) stride: usize,
+    pub(super) padding: [usize; 2],
+}
+
+/// Runs a convolution, `[batch, C·H·W]` to `[batch, F, H', W']`; nothing where it is none of a GPU, or too large.
 #[cfg(feature = "vulkan")]
 pub(super) fn conv(
-    conv: &Conv,
+    geometry: Geometry,
     input: &Tensor<2>,
     weight: &Tensor<1>,
-    bias: &Tensor<1>,
+    bias: Option<&Tensor<1>>,
 ) -> Option<Tensor<4>> {
-    if !crate::vulkan::is_hardware(&input.device()) {
+    let numbers = input.dims()[0] * geometry.places() * geometry.patch();
+    let is_small = numbers * size_of::<f32>() <= MOST_BYTES;
+    if !is_small || !crate::vulkan::is_hardware(&input.device()) {
         return None;
     }
-    convolve::<burn::backend::Cube>(conv, input, weight, bias)
+    convolve::<burn::backend::Cube>(geometry, input, weight, bias)
 }
 
 /// Runs a fully connected layer without its activation; nothing where it is none of a GPU.
@@ -125,7 +142,12 @@ pub(super) fn linear(
 }
 
 #[cfg(not(feature = "vulkan"))]
-pub(super) fn conv(_: &Conv, _: &Tensor<2>, _: &Tensor<1>, _: &Tensor<1>) -> Option<Tensor<4>> {
+pub(super) fn conv(
+    _: Geometry,
+    _: &Tensor<2>,
+    _: &Tensor<1>,
+    _: Option<&Tensor<1>>,
+) -> Option<Tensor<4>> {
     None
 }
 
@@ -193,114 +215,114 @@ fn register<B: Backend>(
     }
 }
 
+/// Takes the bias, if there is one; nothing if it is of another kind than the rest.
+fn optional<B: Known>(bias: Option<&Tensor<1>>) -> Option<Option<Operand<B>>> {
+    bias.map_or(Some(None), |bias| B::operand(bias).map(Some))
+}
+
 fn convolve<B: Known>(
-    conv: &Conv,
+    geometry: Geometry,
     input: &Tensor<2>,
     weight: &Tensor<1>,
-    bias: &Tensor<1>,
+    bias: Option<&Tensor<1>>,
 ) -> Option<Tensor<4>> {
     let device = input.device().without_autodiff();
     let [n_samples, _] = input.dims();
-    let shape = ConvShape::of(conv, n_samples);
-    let table = B::indices(table(conv, &device))?;
-    let operands = [B::operand(input)?, B::operand(weight)?, B::operand(bias)?];
-    let [input, weight, bias] = operands.each_ref().map(|operand| operand.values.clone());
-    let weight = reshape::<B>(weight, &[shape.filters, shape.patch]);
-    let patches = B::float_select(padded::<B>(conv, input), 1, table);
-    let patches = reshape::<B>(patches, &[n_samples * shape.places, shape.patch]);
-    let sums = B::float_matmul(patches.clone(), transpose::<B>(weight.clone()));
-    let maps = B::float_add(sums, reshape::<B>(bias, &[1, shape.filters]));
-    let [_, height, width] = shape.output;
-    let output = reshape::<B>(maps, &[n_samples, height, width, shape.filters]);
+    let [filters, height, width] = geometry.output;
+    let table = B::indices(table(geometry, &device))?;
+    let (input, weight, bias) = (
+        B::operand(input)?,
+        B::operand(weight)?,
+        optional::<B>(bias)?,
+    );
+    let matrix = reshape::<B>(weight.values.clone(), &[filters, geometry.patch()]);
+    let samples = padded::<B>(geometry, input.values.clone());
+    let patches = reshape::<B>(
+        B::float_select(samples, 1, table),
+        &[n_samples * geometry.places(), geometry.patch()],
+    );
+    let mut maps = B::float_matmul(patches.clone(), transpose::<B>(matrix.clone()));
+    if let Some(bias) = &bias {
+        maps = B::float_add(maps, reshape::<B>(bias.values.clone(), &[1, filters]));
+    }
+    let output = reshape::<B>(maps, &[n_samples, height, width, filters]);
     let state = ConvState {
-        shape,
+        geometry,
         patches,
-        weight,
+        weight: matrix,
     };
-    let output: Tensor<4> = B::tensor(record(operands, ConvStep, state, output));
+    let made = match bias {
+        Some(bias) => record([input, weight, bias], ConvStep, state, output),
+        None => record([input, weight], ConvStep, state, output),
+    };
+    let output: Tensor<4> = B::tensor(made);
     Some(output.permute([0, 3, 1, 2]))
 }
 
 /// Appends a zero to every sample of a convolution with padding: what lies outside of its input.
-fn padded<B: Backend>(conv: &Conv, input: FloatTensor<B>) -> FloatTensor<B> {
-    if conv.padding == [0, 0] {
+fn padded<B: Backend>(geometry: Geometry, input: FloatTensor<B>) -> FloatTensor<B> {
+    if geometry.padding == [0, 0] {
         return input;
     }
-    let device = input.device();
-    let zeros = B::float_zeros(
-        Shape::from(vec![input.shape()[0], 1]),
-        &device,
-        burn::tensor::FloatDType::F32,
-    );
+    let shape = Shape::from(vec![input.shape()[0], 1]);
+    let zeros = B::float_zeros(shape, &input.device(), FloatDType::F32);
     B::float_cat(vec![input, zeros], 1)
 }
 
-/// Sizes of a convolution.
-#[derive(Debug, Clone, Copy)]
-struct ConvShape {
-    n_samples: usize,
-    input: [usize; 3],
-    /// Before the pooling.
-    output: [usize; 3],
-    kernel: usize,
-    padding: [usize; 2],
-    filters: usize,
-    /// Places of the output.
-    places: usize,
-    /// Numbers that a place is made from.
-    patch: usize,
-}
-
-impl ConvShape {
-    fn of(conv: &Conv, n_samples: usize) -> Self {
-        let [height, width] = conv.convolved();
-        Self {
-            n_samples,
-            input: conv.input,
-            output: [conv.filters, height, width],
-            kernel: conv.kernel,
-            padding: conv.padding,
-            filters: conv.filters,
-            places: height * width,
-            patch: conv.input[0] * conv.kernel * conv.kernel,
-        }
+impl Geometry {
+    /// Returns how many places the output has.
+    const fn places(&self) -> usize {
+        self.output[1] * self.output[2]
     }
-}
 
-/// Returns where in a sample each number of each patch is; what is outside is the number after the last one.
-fn positions(conv: &Conv) -> Vec<i32> {
-    let ([channels, height, width], kernel) = (conv.input, conv.kernel);
-    let [rows, columns] = conv.convolved();
-    let outside = channels * height * width;
-    let mut positions = Vec::with_capacity(rows * columns * channels * kernel * kernel);
-    for place in 0..rows * columns {
-        for part in 0..channels * kernel * kernel {
-            let (channel, offset) = (part / (kernel * kernel), part % (kernel * kernel));
-            let y = (place / columns + offset / kernel).checked_sub(conv.padding[0]);
-            let x = (place % columns + offset % kernel).checked_sub(conv.padding[1]);
+    /// Returns how many numbers a place is made from.
+    const fn patch(&self) -> usize {
+        self.input[0] * self.kernel * self.kernel
+    }
+
+    /// Returns where in a sample each number of each patch is; what is outside is the number after the last one.
+    fn positions(&self) -> Vec<i32> {
+        let ([channels, height, width], kernel) = (self.input, self.kernel);
+        let (area, columns) = (kernel * kernel, self.output[2]);
+        let at = |place: usize, part: usize| {
+            let (channel, offset) = (part / area, part % area);
+            let y = (place / columns * self.stride + offset / kernel).checked_sub(self.padding[0]);
+            let x = (place % columns * self.stride + offset % kernel).checked_sub(self.padding[1]);
             let inside = y.zip(x).filter(|(y, x)| *y < height && *x < width);
-            let at = inside.map_or(outside, |(y, x)| (channel * height + y) * width + x);
-            positions.push(at as i32);
-        }
+            inside.map_or(channels * height * width, |(y, x)| {
+                (channel * height + y) * width + x
+            })
+        };
+        let places = 0..self.places();
+        places
+            .flat_map(|place| (0..self.patch()).map(move |part| at(place, part) as i32))
+            .collect()
     }
-    positions
+
+    /// Returns the rows and columns of the input that no place of the output reaches.
+    fn unreached(&self) -> [usize; 2] {
+        [0, 1].map(|side| {
+            let reached = (self.output[1 + side] - 1) * self.stride + self.kernel;
+            (self.input[1 + side] + 2 * self.padding[side]).saturating_sub(reached)
+        })
+    }
 }
 
 /// The tables of positions that are on a device already.
-static TABLES: Mutex<Vec<(Conv, Device, Tensor<1, Int>)>> = Mutex::new(Vec::new());
+static TABLES: Mutex<Vec<(Geometry, Device, Tensor<1, Int>)>> = Mutex::new(Vec::new());
 
-fn table(conv: &Conv, device: &Device) -> Tensor<1, Int> {
-    // Layers that differ by their name alone share one.
-    let key = Conv { name: "", ..*conv };
+fn table(geometry: Geometry, device: &Device) -> Tensor<1, Int> {
     let mut tables = TABLES.lock().unwrap_or_else(PoisonError::into_inner);
-    let known = tables.iter().find(|(of, on, _)| (of, on) == (&key, device));
+    let known = tables
+        .iter()
+        .find(|(of, on, _)| (of, on) == (&geometry, device));
     if let Some((_, _, table)) = known {
         return table.clone();
     }
-    let positions = positions(conv);
+    let positions = geometry.positions();
     let count = positions.len();
     let table = Tensor::from_data(TensorData::new(positions, [count]), device);
-    tables.push((key, device.clone(), table.clone()));
+    tables.push((geometry, device.clone(), table.clone()));
     table
 }
 
@@ -309,31 +331,27 @@ struct ConvStep;
 
 #[derive(Debug, Clone)]
 struct ConvState<B: Backend> {
-    shape: ConvShape,
+    geometry: Geometry,
     /// `[batch·P, C·k·k]`.
     patches: FloatTensor<B>,
     /// `[F, C·k·k]`.
     weight: FloatTensor<B>,
 }
 
-impl<B: Backend> Backward<B, 3> for ConvStep {
+impl<B: Backend, const N: usize> Backward<B, N> for ConvStep {
     type State = ConvState<B>;
 
-    fn backward(self, ops: Ops<ConvState<B>, 3>, gradients: &mut Gradients, _: &mut Checkpointer) {
+    fn backward(self, ops: Ops<ConvState<B>, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
         let ConvState {
-            shape,
+            geometry,
             patches,
             weight,
         } = ops.state;
-        let ConvShape {
-            n_samples,
-            filters,
-            places,
-            patch,
-            ..
-        } = shape;
+        let (filters, places, patch) = (geometry.output[0], geometry.places(), geometry.patch());
         let gradient = gradients.consume::<B>(&ops.node);
-        let [to_input, to_weight, to_bias] = ops.parents.map(|parent| parent.map(|node| node.id));
+        let n_samples = gradient.shape()[0];
+        let [to_input, to_weight, to_bias] =
+            parents(ops.parents.map(|parent| parent.map(|node| node.id)));
         let rows = reshape::<B>(gradient.clone(), &[n_samples * places, filters]);
         register::<B>(gradients, to_bias, || {
             sum_rows::<B>(rows.clone(), n_samples)
@@ -347,24 +365,36 @@ impl<B: Backend> Backward<B, 3> for ConvStep {
             reshape::<B>(B::float_sum_dim(each, 0), &[filters * patch])
         });
         register::<B>(gradients, to_input, || {
-            input_gradient::<B>(&shape, weight, gradient)
+            input_gradient::<B>(geometry, weight, gradient)
         });
     }
 }
 
+/// Names the operands that want a gradient: input, weight and, if there is one, bias.
+fn parents<const N: usize>(of: [Option<NodeId>; N]) -> [Option<NodeId>; 3] {
+    let mut of = of.into_iter();
+    [(); 3].map(|()| of.next().flatten())
+}
+
 /// Returns the gradient of a convolution's input, `[batch, C·H·W]`.
 fn input_gradient<B: Backend>(
-    shape: &ConvShape,
+    geometry: Geometry,
     weight: FloatTensor<B>,
     gradient: FloatTensor<B>,
 ) -> FloatTensor<B> {
-    let ([channels, height, width], kernel) = (shape.input, shape.kernel);
-    let weight = reshape::<B>(weight, &[shape.filters, channels, kernel, kernel]);
-    let options =
-        burn::tensor::ops::ConvTransposeOptions::new([1, 1], shape.padding, [0, 0], [1, 1], 1);
+    let (n_samples, [channels, height, width]) = (gradient.shape()[0], geometry.input);
+    let kernel = geometry.kernel;
+    let weight = reshape::<B>(weight, &[geometry.output[0], channels, kernel, kernel]);
+    let options = ConvTransposeOptions::new(
+        [geometry.stride; 2],
+        geometry.padding,
+        geometry.unreached(),
+        [1, 1],
+        1,
+    );
     let gradient = B::float_permute(gradient, &[0, 3, 1, 2]);
     let found = B::conv_transpose2d(gradient, weight, None, options);
-    reshape::<B>(found, &[shape.n_samples, channels * height * width])
+    reshape::<B>(found, &[n_samples, channels * height * width])
 }
 
 fn multiply<B: Known>(
@@ -373,11 +403,11 @@ fn multiply<B: Known>(
     weight: &Tensor<1>,
     bias: Option<&Tensor<1>>,
 ) -> Option<Tensor<2>> {
-    let (input, weight) = (B::operand(input)?, B::operand(weight)?);
-    let bias = match bias {
-        Some(bias) => Some(B::operand(bias)?),
-        None => None,
-    };
+    let (input, weight, bias) = (
+        B::operand(input)?,
+        B::operand(weight)?,
+        optional::<B>(bias)?,
+    );
     let matrix = reshape::<B>(weight.values.clone(), &[linear.inputs, linear.outputs]);
     let state = LinearState {
         input: input.values.clone(),
@@ -434,12 +464,8 @@ impl<B: Backend, const N: usize> Backward<B, N> for LinearStep {
         let gradient = gradients.consume::<B>(&ops.node);
         let shape = weight.shape();
         let (inputs, outputs) = (shape[0], shape[1]);
-        let mut operands = ops
-            .parents
-            .into_iter()
-            .map(|parent| parent.map(|node| node.id));
-        let mut next = || operands.next().flatten();
-        let (to_input, to_weight, to_bias) = (next(), next(), next());
+        let [to_input, to_weight, to_bias] =
+            parents(ops.parents.map(|parent| parent.map(|node| node.id)));
         register::<B>(gradients, to_bias, || {
             reshape::<B>(B::float_sum_dim(gradient.clone(), 0), &[outputs])
         });
@@ -457,7 +483,7 @@ impl<B: Backend, const N: usize> Backward<B, N> for LinearStep {
 mod tests {
     use burn::backend::Flex;
 
-    use super::super::layer::Activation;
+    use super::super::layer::{Activation, Conv, Convolution};
     use super::*;
     use crate::random::{Purpose, stream, uniform};
 
@@ -525,10 +551,40 @@ mod tests {
                 layer.filters,
             ];
             let got = run(sizes, n_samples, |input, weight, bias| {
-                layer.pooled(convolve::<Flex>(&layer, &input, &weight, &bias).unwrap())
+                let maps = convolve::<Flex>(layer.geometry(), &input, &weight, Some(&bias));
+                layer.pooled(maps.unwrap())
             });
             let expected = run(sizes, n_samples, |input, weight, bias| {
                 layer.compose(input, weight, bias)
+            });
+            assert_alike(&got, &expected);
+        }
+    }
+
+    #[test]
+    fn convolutions_with_steps_and_without_bias_agree_with_the_tensor_library() {
+        for (side, stride, padding) in [(8, 1, 1), (8, 2, 1), (9, 2, 0), (7, 3, 1)] {
+            let layer = Convolution {
+                name: "conv",
+                input: [3, side, side],
+                filters: 5,
+                kernel: 3,
+                stride,
+                padding,
+                bias: false,
+            };
+            // The loss does not depend on the bias.
+            let free = |output: Tensor<4>, bias: Tensor<1>| {
+                output.reshape([4, layer.output().iter().product()])
+                    + bias.sum().reshape([1, 1]) * 0.0
+            };
+            let sizes = [4 * 3 * side * side, 5 * 27, 1];
+            let got = run(sizes, 4, |input, weight, bias| {
+                let maps = convolve::<Flex>(layer.geometry(), &input, &weight, None);
+                free(maps.unwrap(), bias)
+            });
+            let expected = run(sizes, 4, |input, weight, bias| {
+                free(layer.compose(input, weight, None), bias)
             });
             assert_alike(&got, &expected);
         }

@@ -7,7 +7,8 @@ use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
 use fednode_onnx::{Graph, Value};
 
 use super::{Initial, Layer, Parameter, Run};
-use crate::model::{cpu, gpu, multiply_adds};
+use crate::model::gpu::{self, Geometry};
+use crate::model::{cpu, multiply_adds};
 
 /// A convolution with bias, followed by max-pooling and ReLU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,7 @@ impl Conv {
     }
 
     /// Returns height and width before the pooling.
-    pub(in crate::model) fn convolved(&self) -> [usize; 2] {
+    fn convolved(&self) -> [usize; 2] {
         let [_, height, width] = self.input;
         let convolved =
             |side: usize, padding: usize| (side + 2 * padding + 1).saturating_sub(self.kernel);
@@ -62,6 +63,18 @@ impl Conv {
             ConvOptions::new([1, 1], self.padding, [1, 1], 1),
         );
         self.pooled(convolved)
+    }
+
+    /// Returns the convolution without what follows.
+    pub(in crate::model) fn geometry(&self) -> Geometry {
+        let [height, width] = self.convolved();
+        Geometry {
+            input: self.input,
+            output: [self.filters, height, width],
+            kernel: self.kernel,
+            stride: 1,
+            padding: self.padding,
+        }
     }
 
     /// Pools maps, and flattens them.
@@ -102,7 +115,7 @@ impl Layer for Conv {
         if let Some(output) = cpu::conv(self, &input, &weight, &bias) {
             return output;
         }
-        match gpu::conv(self, &input, &weight, &bias) {
+        match gpu::conv(self.geometry(), &input, &weight, Some(&bias)) {
             Some(maps) => self.pooled(maps),
             None => self.compose(input, weight, bias),
         }

@@ -6,6 +6,7 @@ use burn::tensor::ops::ConvOptions;
 use fednode_onnx::{Graph, Value};
 
 use super::{Initial, Layer, Parameter, Run};
+use crate::model::gpu::{self, Geometry};
 use crate::model::multiply_adds;
 
 /// A convolution without anything after it.
@@ -33,6 +34,36 @@ impl Convolution {
         let [_, height, width] = self.input;
         let side = |side: usize| (side + 2 * self.padding - self.kernel) / self.stride + 1;
         [self.filters, side(height), side(width)]
+    }
+
+    /// Returns what kind of convolution it is.
+    pub(in crate::model) fn geometry(&self) -> Geometry {
+        Geometry {
+            input: self.input,
+            output: self.output(),
+            kernel: self.kernel,
+            stride: self.stride,
+            padding: [self.padding; 2],
+        }
+    }
+
+    /// Runs it by the tensor library's own operation.
+    pub(in crate::model) fn compose(
+        &self,
+        input: Tensor<2>,
+        weight: Tensor<1>,
+        bias: Option<Tensor<1>>,
+    ) -> Tensor<4> {
+        let ([channels, height, width], n_samples) = (self.input, input.dims()[0]);
+        let maps = input.reshape([n_samples, channels, height, width]);
+        let kernels = weight.reshape([self.filters, channels, self.kernel, self.kernel]);
+        let (stride, padding) = ([self.stride; 2], [self.padding; 2]);
+        conv2d(
+            maps,
+            kernels,
+            bias,
+            ConvOptions::new(stride, padding, [1, 1], 1),
+        )
     }
 }
 
@@ -62,15 +93,13 @@ impl Layer for Convolution {
     }
 
     fn forward(&self, run: &mut Run<'_>, input: Tensor<2>) -> Tensor<2> {
-        let ([channels, height, width], n_samples) = (self.input, input.dims()[0]);
+        let n_samples = input.dims()[0];
         let weight = run.next();
         multiply_adds::count(self.multiply_adds(), &input, &weight);
-        let maps = input.reshape([n_samples, channels, height, width]);
-        let kernels = weight.reshape([self.filters, channels, self.kernel, self.kernel]);
-        let (stride, padding) = ([self.stride; 2], [self.padding; 2]);
-        let options = ConvOptions::new(stride, padding, [1, 1], 1);
         let bias = self.bias.then(|| run.next());
-        conv2d(maps, kernels, bias, options).reshape([n_samples, self.n_outputs()])
+        let maps = gpu::conv(self.geometry(), &input, &weight, bias.as_ref());
+        maps.unwrap_or_else(|| self.compose(input, weight, bias))
+            .reshape([n_samples, self.n_outputs()])
     }
 
     fn emit(&self, run: &mut Run<'_>, graph: &mut Graph, input: Value) -> Value {
