@@ -2,9 +2,10 @@
 //!
 //! ```text
 //! cargo run --release -p fednode-learn --example speed -- [--threads 1] [--seconds 3] [--model cnn] [--batch 10]
-//!     [--device cpu|vulkan|vulkan:I] [--algorithm local] [--requests]
+//!     [--device cpu|vulkan|vulkan:I] [--algorithm local] [--requests] [--name]
 //! ```
 //!
+//! With `--name` it says what the device is called, and measures nothing.
 //! With `--requests` it measures what standard input asks for, a line `MODEL BATCH SECONDS` each, until that ends.
 //! `scripts/bench-torch.py` measures the same in PyTorch, and is asked in the same way. On a machine that does other work
 //! too, compare the samples per second of processor time (which counts all threads of the process).
@@ -39,6 +40,7 @@ struct Options {
     algorithm: String,
     device: DeviceChoice,
     requests: bool,
+    name: bool,
 }
 
 impl Options {
@@ -52,6 +54,7 @@ impl Options {
             algorithm,
             device,
             requests: false,
+            name: false,
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(key) = arguments.next() {
@@ -64,6 +67,7 @@ impl Options {
                 "--algorithm" => options.algorithm = value()?,
                 "--device" => options.device = value()?.parse()?,
                 "--requests" => options.requests = true,
+                "--name" => options.name = true,
                 _ => return Err(format!("unknown option {key}").into()),
             }
         }
@@ -87,6 +91,10 @@ impl Options {
 fn main() -> Outcome {
     let options = Options::typed()?;
     let device = options.open()?;
+    if options.name {
+        println!("{}", device.name());
+        return Ok(());
+    }
     if options.requests {
         return serve(&options, &device);
     }
