@@ -17,8 +17,9 @@
 //! - [`own_model`]: nodes of different models in one federation.
 //! - [`gate`]: top-1 routing, the core of the mixture of experts.
 //! - [`device`] and [`probe`]: GPU through Vulkan, or the CPU; how to find out without being taken down by a driver;
-//!   `vulkan` alone touches it, and is left out of programs for the CPU; [`trial`]: whether a GPU is
-//!   worth using for a model; [`fallback`]: one that fails in the middle of a round; `resident`: the training samples on a GPU.
+//!   `vulkan` alone touches it, and is left out of programs for the CPU.
+//! - [`trial`]: whether a GPU is worth using for a model; [`fallback`]: one that fails in the middle of a round.
+//! - `resident`: the training samples on a GPU.
 //! - `pool`: the stage after the last round, a mixture of everybody's private modules.
 //! - `frozen`: what frozen parts make of each sample, computed once per stage; [`CacheBudget`]: where that is kept, memory or a
 //!   file; `augment`: random crops and flips.
