@@ -21,7 +21,7 @@ pub(crate) fn build(
     spec: &FederationSpec,
     mine: &Mine,
 ) -> anyhow::Result<Trainer> {
-    let choice = Choice::find(&config.device)?.for_model(spec, &mine.split, config.threads)?;
+    let choice = Choice::find(&config.device)?.for_model(spec, &mine.split, (1, config.threads))?;
     if let Some(reason) = &choice.reason {
         tracing::info!(%reason, "training on the CPU");
     }

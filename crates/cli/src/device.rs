@@ -56,7 +56,7 @@ impl Choice {
     }
 
     /// Tries a GPU at a node's own model and data. `auto` takes the CPU where it is faster, and where the GPU learns
-    /// something else.
+    /// something else. `nodes` nodes of so many threads each share this machine.
     ///
     /// # Errors
     /// Fails if a GPU that was named learns something else than the CPU.
@@ -64,7 +64,7 @@ impl Choice {
         self,
         spec: &FederationSpec,
         split: &Arc<Split>,
-        threads: usize,
+        (nodes, threads): (usize, usize),
     ) -> anyhow::Result<Self> {
         let Selected::Vulkan(adapter) = &self.selected else {
             return Ok(self);
@@ -75,7 +75,11 @@ impl Choice {
         );
         let rates = match trial::check(spec, split, &gpu, &cpu) {
             Ok(()) if self.is_named => return Ok(self),
-            Ok(()) => trial::race(spec, split, &gpu, &cpu),
+            Ok(()) => {
+                let cores = std::thread::available_parallelism().map_or(1, usize::from);
+                let rates = trial::race(spec, split, &gpu, &cpu);
+                rates.map(|rates| rates.shared(nodes, cpu.n_threads(), cores))
+            }
             Err(error) => Err(error),
         };
         let reason = match rates {

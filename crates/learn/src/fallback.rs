@@ -29,9 +29,23 @@ pub struct Fallback {
     worker: Box<dyn Worker>,
     /// Nothing once it was used.
     spare: Option<MakeSpare>,
-    /// The state after the last order that was carried out.
-    state: ParamSet,
+    kept: Kept,
     secret: Option<[u8; 32]>,
+}
+
+/// What the worker knew after the last order that was carried out, in the memory of the host.
+struct Kept {
+    state: ParamSet,
+    shared: Option<ParamSet>,
+}
+
+impl Kept {
+    fn of(worker: &dyn Worker) -> Self {
+        Self {
+            state: worker.state(),
+            shared: worker.shared(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Fallback {
@@ -46,7 +60,7 @@ impl Fallback {
     /// Joins a worker and what makes its replacement.
     pub fn new(worker: Box<dyn Worker>, spare: MakeSpare) -> Self {
         Self {
-            state: worker.state(),
+            kept: Kept::of(worker.as_ref()),
             worker,
             spare: Some(spare),
             secret: None,
@@ -57,7 +71,7 @@ impl Fallback {
     fn spare(&self) -> Option<Result<Box<dyn Worker>, WorkError>> {
         let make = self.spare.as_ref()?;
         Some(make().and_then(|mut spare| {
-            spare.restore(&self.state)?;
+            spare.restore(&self.kept.state)?;
             if let Some(secret) = &self.secret {
                 spare.take_secret(secret);
             }
@@ -86,7 +100,6 @@ impl Fallback {
         let is_lost = matches!(trouble, Trouble::Panic(_));
         if is_lost || outcome.is_ok() {
             self.replace(spare, trouble.text());
-            self.state = self.worker.state();
         }
         outcome
     }
@@ -128,14 +141,14 @@ impl Worker for Fallback {
         let worker = &mut self.worker;
         let done = guarded(|| {
             let outcome = worker.perform(order.clone(), watch);
-            let state = changes_state.then(|| worker.state());
-            (outcome, state)
+            let kept = changes_state.then(|| Kept::of(worker.as_ref()));
+            (outcome, kept)
         });
         let trouble = match done {
             Ok((Err(WorkError::Training(text)), _)) => Trouble::Training(text),
-            Ok((outcome, state)) => {
-                if let Some(state) = state {
-                    self.state = state;
+            Ok((outcome, kept)) => {
+                if let Some(kept) = kept {
+                    self.kept = kept;
                 }
                 return outcome;
             }
@@ -149,27 +162,28 @@ impl Worker for Fallback {
     }
 
     fn shared(&self) -> Option<ParamSet> {
-        let shared = guarded(|| self.worker.shared());
-        // The next order replaces the worker for good.
-        shared.unwrap_or_else(|_| self.spare()?.ok()?.shared())
+        if self.spare.is_none() {
+            return self.worker.shared();
+        }
+        self.kept.shared.clone()
     }
 
     fn state(&self) -> ParamSet {
         if self.spare.is_none() {
             return self.worker.state();
         }
-        self.state.clone()
+        self.kept.state.clone()
     }
 
     fn restore(&mut self, state: &ParamSet) -> Result<(), WorkError> {
         let worker = &mut self.worker;
         let restored = guarded(|| {
             worker.restore(state)?;
-            Ok::<_, WorkError>(worker.state())
+            Ok::<_, WorkError>(Kept::of(worker.as_ref()))
         });
         let panic = match restored {
             Ok(restored) => {
-                self.state = restored?;
+                self.kept = restored?;
                 return Ok(());
             }
             Err(panic) => panic,

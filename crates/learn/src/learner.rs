@@ -7,30 +7,27 @@
 use std::borrow::{Borrow, Cow};
 use std::sync::Arc;
 
-use burn::tensor::{Device, Tensor};
-use fednode_core::spec::{Architecture, Fingerprints, TrainingSpec};
+use burn::tensor::Tensor;
+use fednode_core::spec::{Architecture, Fingerprints};
 use fednode_core::work::{Update, Watch};
 use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 use fednode_data::{Samples, Split};
 use fednode_mix::statistics::robust::Limits;
 
 use crate::agreement::Agreement;
-use crate::algorithm::{self, Algorithm, Role, RoundContext};
+use crate::algorithm;
 use crate::batch;
 use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
 use crate::feature_cache::CacheBudget;
-use crate::memory::Memory;
-use crate::model::multiply_adds;
 use crate::pool::{Mixture, PoolSettings};
-use crate::resident::Resident;
-use crate::train::{self, Epochs, Schedule};
-use crate::weights::Weights;
+use crate::train::{self, Epochs};
 
 use self::ahead::Ahead;
 use self::parts::Parts;
 use self::preparing::Preparation;
+use self::training::{Stretch, Training};
 
 mod agreeing;
 mod ahead;
@@ -45,6 +42,7 @@ mod pool;
 mod preparing;
 mod state;
 mod statistics;
+mod training;
 mod trying;
 mod usefulness;
 
@@ -59,36 +57,21 @@ pub enum Subset {
     Test,
 }
 
-/// A way to train: [`train::train`] or [`train::finish`].
-type Train = fn(
-    &mut dyn Algorithm,
-    &Samples,
-    Schedule<'_>,
-    &Device,
-    &mut Watch<'_>,
-) -> Result<train::Outcome, LearnError>;
-
 /// A node's model and data.
 pub struct Learner {
     parts: Parts,
     data: Arc<Split>,
-    training: TrainingSpec,
+    training: Training,
     model: Architecture,
     fingerprints: Fingerprints,
     /// Whether its samples are features that a backbone made of images.
     is_behind_backbone: bool,
-    rounds: u32,
     /// From which distance on others' statistics are not believed.
     limits: Limits,
     /// What each round is.
     schedule: fednode_core::Schedule,
-    seed: u64,
-    node_seed: u64,
     /// How the pool stage goes; what is served after it is in `pool`.
     pub(crate) pool_settings: PoolSettings,
-    budget: CacheBudget,
-    /// The training samples on the device, if they are kept there, and of which data they are.
-    resident: Option<(Arc<Split>, Option<Resident>)>,
     initial_shared: Option<ParamSet>,
     /// What is served instead of the own module alone, after the pool stage.
     pool: Option<Mixture>,
@@ -131,29 +114,20 @@ impl Learner {
         }
         let mut learner = Self {
             parts: Parts {
-                algorithm: device.run(|| algorithm::build(spec, device.tensors()))?,
-                device: device.clone(),
-                statistics: None,
-                agreement: None,
-                noised: None,
                 preparation,
+                ..Parts::build(spec, device)?
             },
             data,
-            training: spec.training.clone(),
+            training: Training::of(spec, node_seed),
             model,
             fingerprints: spec.fingerprints.clone(),
             is_behind_backbone: spec.model.backbone.is_some(),
-            rounds: spec.rounds,
             limits: Limits {
                 distance: spec.statistics.max_distance,
                 weight: spec.round.max_weight,
             },
             schedule: fednode_core::Schedule::of(spec),
-            seed: spec.seed,
-            node_seed,
             pool_settings: PoolSettings::of(&spec.pool),
-            budget: CacheBudget::default(),
-            resident: None,
             initial_shared: None,
             pool: None,
             ahead: None,
@@ -171,7 +145,7 @@ impl Learner {
 
     /// Says where to keep what frozen parts make of the samples; by default [`CacheBudget::default`].
     pub fn keep_in(&mut self, budget: CacheBudget) {
-        self.budget = budget;
+        self.training.budget = budget;
     }
 
     /// Returns the shared part as it was in the beginning, the same on all nodes; its blob id is the lineage
@@ -197,13 +171,19 @@ impl Learner {
         if self.gathers_statistics_in(round) {
             return self.checked_statistics(round);
         }
-        let before = (self.parts.weights(), self.parts.algorithm.memory());
+        let before = self.parts.snapshot();
+        let mut stretch = Stretch {
+            round,
+            epochs: Epochs::All,
+            run: train::train,
+        };
         let outcome = match ahead {
-            None => self.run(round, Epochs::All, watch, train::train)?,
+            None => self.run(stretch, watch)?,
             Some(ahead) => {
                 let received = self.parts.weights();
-                let (first, epochs) = self.catch_up(ahead);
-                let rest = self.run(round, epochs, watch, train::train);
+                let first;
+                (first, stretch.epochs) = self.catch_up(ahead);
+                let rest = self.run(stretch, watch);
                 first.and_then(rest.inspect_err(|_| self.parts.put_back(received))?)
             }
         };
@@ -211,20 +191,11 @@ impl Learner {
         let update = self.report(outcome);
         let update = self.checked(round, update);
         if update.is_err() {
-            self.put_back(before)?;
+            self.parts.go_back(before)?;
             // It was chosen by what the refused parts predict.
             self.choose_agreement();
         }
         update
-    }
-
-    fn put_back(
-        &mut self,
-        (weights, memory): (Vec<Weights>, Option<Memory>),
-    ) -> Result<(), LearnError> {
-        self.parts.put_back(weights);
-        let nothing = ParamSet::new();
-        self.parts.algorithm.recall(memory.as_ref(), &nothing)
     }
 
     /// Trains for this node alone after the last round, if the algorithm has such a stage: FedBABU tunes its head then.
@@ -236,78 +207,26 @@ impl Learner {
     /// # Errors
     /// As [`Self::local_update`].
     pub fn finish(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<u32, LearnError> {
-        self.run(round, Epochs::All, watch, train::finish)
-            .map(|outcome| outcome.steps)
+        let stretch = Stretch {
+            round,
+            epochs: Epochs::All,
+            run: train::finish,
+        };
+        self.run(stretch, watch).map(|outcome| outcome.steps)
     }
 
-    /// Uploads the training samples, unless they are on the device.
-    fn upload(&mut self) {
-        let is_there = |(data, _): &(Arc<Split>, _)| Arc::ptr_eq(data, &self.data);
-        if self.resident.as_ref().is_some_and(is_there) {
-            return;
-        }
-        let device = self.parts.device.tensors();
-        let samples = Resident::upload(&self.data.train, self.model.classes, device);
-        self.resident = Some((Arc::clone(&self.data), samples));
-    }
-
-    /// Trains, or leaves all parameters as they are.
+    /// Trains, or leaves all parameters as they are. A pool belongs to the parts from before.
     fn run(
         &mut self,
-        round: Round,
-        epochs: Epochs,
+        stretch: Stretch,
         watch: &mut Watch<'_>,
-        train: Train,
     ) -> Result<train::Outcome, LearnError> {
-        let before = (self.parts.weights(), self.parts.algorithm.memory());
-        self.upload();
-        let ctx = RoundContext {
-            round,
-            rounds: self.rounds,
-            training: &self.training,
-            class_counts: &count(&self.data.train, self.model.classes),
-            seed: self.seed,
-            node_seed: self.node_seed,
-        };
-        let samples = self.data.train.in_round(round.0, self.rounds);
-        let is_whole = matches!(samples, Cow::Borrowed(_));
-        let resident = self.resident.as_ref().filter(|_| is_whole);
-        let schedule = Schedule {
-            ctx,
-            epochs,
-            budget: &self.budget,
-            resident: resident.and_then(|(_, samples)| samples.as_ref()),
-        };
-        let algorithm = &mut self.parts.algorithm;
-        let tensors = self.parts.device.tensors();
-        let work = || train(algorithm.as_mut(), &samples, schedule, tensors, watch);
-        let (result, multiply_adds) = self.parts.device.run(|| multiply_adds::counted(work));
+        let samples = (&self.data, self.model.classes);
+        let result = self.training.run(&mut self.parts, samples, stretch, watch);
         if result.as_ref().is_ok_and(|outcome| outcome.steps > 0) {
             self.pool = None;
         }
-        if result.is_err() {
-            self.put_back(before)?;
-        }
-        let outcome = result.map_err(|error| match error {
-            LearnError::Diverged {
-                round,
-                epoch,
-                batch,
-                loss,
-                advice,
-            } => LearnError::Diverged {
-                round,
-                epoch,
-                batch,
-                loss,
-                advice: self.advice(advice),
-            },
-            other => other,
-        })?;
-        Ok(train::Outcome {
-            multiply_adds,
-            ..outcome
-        })
+        result.map_err(|error| self.advised(error))
     }
 
     fn report(&self, outcome: train::Outcome) -> Update {
@@ -378,19 +297,11 @@ impl Learner {
         let adopts_statistics = shared.is_some() && self.parts.shares_statistics();
         let adopts_shared = shared.is_some();
         if let Some(shared) = &shared {
-            let shared = shared.borrow();
-            let layout = self
-                .shared_layout()
-                .ok_or_else(|| LearnError::NoSuchPart("shared part".into()))?;
-            check("the shared part", shared, &layout)?;
-            changes.extend(
-                self.parts
-                    .pick(shared, |role| role == Role::Shared, |_| String::new()),
-            );
+            changes.extend(self.parts.pick_shared(shared.borrow())?);
         }
         let mut mixed = Vec::new();
         for (slot, expert) in &experts {
-            mixed.push((*slot, self.replaced(*slot, expert.borrow())?));
+            mixed.push((*slot, self.parts.pick_expert(*slot, expert.borrow())?));
         }
         // Statistics are no parts of the model; a pool stays as it is beside them.
         let is_empty = changes.is_empty() && mixed.is_empty();
@@ -408,19 +319,6 @@ impl Learner {
         }
         self.choose_agreement();
         Ok(())
-    }
-
-    /// Returns what an adopted expert replaces.
-    fn replaced(
-        &self,
-        slot: Slot,
-        expert: &ParamSet,
-    ) -> Result<Vec<(usize, ParamSet)>, LearnError> {
-        let is_slot = |role| role == Role::Expert(slot);
-        let part = self.parts.of_role(is_slot).pop();
-        let part = part.ok_or_else(|| LearnError::NoSuchPart(format!("expert {slot}")))?;
-        check(&part.title(), expert, &part.layout())?;
-        Ok(self.parts.pick(expert, is_slot, |_| String::new()))
     }
 
     /// Evaluates on one division of the node's data.
@@ -483,33 +381,5 @@ impl Learner {
                 self.parts.device.tensors(),
             )
         }))
-    }
-}
-
-/// Counts the samples of each class.
-fn count(samples: &Samples, classes: usize) -> Vec<u32> {
-    let mut counts = vec![0; classes];
-    for label in &samples.labels {
-        counts[usize::from(*label)] += 1;
-    }
-    counts
-}
-
-/// Checks layout and finiteness.
-fn check(part: &str, params: &ParamSet, layout: &Layout) -> Result<(), LearnError> {
-    params
-        .check_layout(layout)
-        .map_err(|mismatch| LearnError::Layout {
-            part: part.into(),
-            mismatch,
-        })?;
-    let is_finite =
-        |tensor: &fednode_core::Tensor| tensor.values().iter().all(|value| value.is_finite());
-    match params.iter().find(|(_, tensor)| !is_finite(tensor)) {
-        Some((name, _)) => Err(LearnError::NotFinite {
-            part: part.into(),
-            tensor: name.into(),
-        }),
-        None => Ok(()),
     }
 }

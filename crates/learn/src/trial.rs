@@ -56,6 +56,16 @@ impl std::fmt::Display for Rates {
 }
 
 impl Rates {
+    /// Returns what a node has if it shares both with others: `nodes` of them the GPU, of `threads` each the `cores`.
+    #[must_use]
+    pub fn shared(&self, nodes: usize, threads: usize, cores: usize) -> Self {
+        let per_core = (nodes * threads) as f64 / cores.max(1) as f64;
+        Self {
+            gpu: self.gpu / nodes as f64,
+            cpu: self.cpu / per_core.max(1.0),
+        }
+    }
+
     /// Tells whether the GPU is the faster one.
     pub fn prefers_gpu(&self) -> bool {
         self.gpu > self.cpu
@@ -234,6 +244,21 @@ mod tests {
         let mut state = ParamSet::new();
         state.insert("w", &[2], vec![1.0, value]).unwrap();
         Made { loss, state }
+    }
+
+    #[test]
+    fn nodes_that_share_a_gpu_have_less_of_it() {
+        let alone = Rates {
+            gpu: 1000.0,
+            cpu: 200.0,
+        };
+        // Four nodes on eight cores keep their cores, sixteen have half of one each.
+        let four = alone.shared(4, 2, 8);
+        assert_eq!((four.gpu, four.cpu), (250.0, 200.0));
+        let sixteen = alone.shared(16, 1, 8);
+        assert_eq!((sixteen.gpu, sixteen.cpu), (62.5, 100.0));
+        assert!(four.prefers_gpu() && !sixteen.prefers_gpu());
+        assert_eq!(alone.shared(1, 8, 8), alone);
     }
 
     #[test]

@@ -183,7 +183,7 @@ fn trained(config: &Config, spec: &FederationSpec) -> Option<Finding> {
     }
     let mine = Mine::load(config, spec).ok()?;
     let own = with_own_model(spec, config, &mine).ok()?;
-    let choice = match choice.for_model(&own, &mine.split, config.threads) {
+    let choice = match choice.for_model(&own, &mine.split, (1, config.threads)) {
         Ok(choice) => choice,
         Err(error) => {
             return Some(Finding::failed("model", ExitCode::Device, one_line(&error)));

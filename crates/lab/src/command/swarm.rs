@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use fednode_core::FederationSpec;
+use fednode_learn::own_model;
 use fednode_net::Compression;
 use fednode_page::{Background, Watched};
 use fednode_runtime::exit::ExitCode;
@@ -20,7 +21,7 @@ use crate::swarm::run::{self, Outcome, Plan};
 use crate::swarm::summary::Summary;
 use fednode_cli::clock;
 use fednode_cli::config::Config;
-use fednode_cli::data::{self, Division, Sources};
+use fednode_cli::data::{self, Division, Mine, Sources};
 use fednode_cli::device::Choice;
 use fednode_cli::everyone::Everyone;
 use fednode_cli::failure::{OrFail, fail};
@@ -32,6 +33,7 @@ use fednode_cli::model::Model;
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Located};
 use fednode_cli::page::{self, Newest, To};
+use fednode_cli::shard::Shard;
 
 /// The aggregator's binary; it lies beside this one.
 const AGGREGATOR: &str = "fedboot";
@@ -90,7 +92,7 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     } else {
         Some(aggregator()?)
     };
-    let choice = Choice::find(&args.device)?;
+    let choice = device(args, &spec, &sources)?;
     let device = choice.text();
     let folder = folder(args)?;
     folder.write_spec(&spec)?;
@@ -148,6 +150,26 @@ fn prepare(args: &Args, sources: &Sources) -> anyhow::Result<(FederationSpec, Di
     let division = sources.division(&spec, federation.partition_file.as_deref())?;
     spec.fingerprints.partition = Some(division.hash.clone()).filter(|hash| !hash.is_empty());
     Ok((spec, division))
+}
+
+/// Finds the device for all nodes. A GPU is tried at the first node's model and data.
+fn device(args: &Args, spec: &FederationSpec, sources: &Sources) -> anyhow::Result<Choice> {
+    let choice = Choice::find(&args.device)?;
+    if choice.is_cpu() {
+        return Ok(choice);
+    }
+    let config = Config {
+        data: sources.of_node(0).clone(),
+        shard: Some(Shard {
+            index: 1,
+            of: spec.nodes,
+        })
+        .filter(|_| !sources.are_own()),
+        ..node_config(args, spec, &choice.text())
+    };
+    let mine = Mine::load(&config, spec)?;
+    let own = own_model::by_number(spec, mine.position);
+    choice.for_model(&own, &mine.split, (spec.nodes as usize, config.threads))
 }
 
 fn folder(args: &Args) -> anyhow::Result<Folder> {

@@ -77,15 +77,15 @@ impl Learner {
         if let Some(agreement) = &mut self.parts.agreement
             && (are_others || agreement.gathered_in().is_none())
         {
-            let samples = self.data.train.in_round(round.0, self.rounds);
+            let samples = self.data.train.in_round(round.0, self.training.rounds);
             device.run(|| agreement.gather(round, &samples, device.tensors()));
         }
         // A release is made once: another one would cost privacy again.
         if let Some(noised) = &mut self.parts.noised
             && !noised.is_released()
         {
-            let samples = self.data.train.in_round(round.0, self.rounds);
-            let seeds = [self.seed, self.node_seed];
+            let samples = self.data.train.in_round(round.0, self.training.rounds);
+            let seeds = [self.training.seed, self.training.node_seed];
             device.run(|| noised.release(&samples, seeds, device.tensors()));
         }
         self.choose_agreement();
@@ -99,7 +99,7 @@ impl Learner {
         } else if let Some(agreement) = &mut self.parts.agreement
             && let Some(round) = agreement.gathered_in()
         {
-            let train = self.data.train.in_round(round.0, self.rounds);
+            let train = self.data.train.in_round(round.0, self.training.rounds);
             let samples = [&*train, &self.data.validation];
             device.run(|| agreement.adopt(peers, samples, device.tensors()));
         }

@@ -13,6 +13,7 @@ use fednode_core::Round;
 use fednode_core::work::Watch;
 
 use super::Learner;
+use super::training::Stretch;
 use crate::algorithm::Role;
 use crate::error::LearnError;
 use crate::train::{self, Epochs, Outcome};
@@ -43,12 +44,17 @@ impl Learner {
     /// As [`Self::local_update`].
     pub fn train_ahead(&mut self, round: Round, watch: &mut Watch<'_>) -> Result<(), LearnError> {
         self.ahead = None;
-        let epochs = self.training.ahead_epochs;
+        let epochs = self.training.spec.ahead_epochs;
         if epochs == 0 || self.gathers_statistics_in(round) || self.waits_for_moments() {
             return Ok(());
         }
         let before = self.parts.weights();
-        let outcome = self.run(round, Epochs::First(epochs), watch, train::train)?;
+        let stretch = Stretch {
+            round,
+            epochs: Epochs::First(epochs),
+            run: train::train,
+        };
+        let outcome = self.run(stretch, watch)?;
         let after = self.parts.weights();
         self.parts.put_back(before.clone());
         self.ahead = Some(Ahead {

@@ -15,7 +15,7 @@ impl Learner {
             Some(what) => Err(LearnError::Exploded {
                 round,
                 what,
-                advice: self.advice(explosion::lower_the_step(&self.training)),
+                advice: self.advice(explosion::lower_the_step(&self.training.spec)),
             }),
         }
     }
@@ -35,8 +35,28 @@ impl Learner {
         update
     }
 
+    /// Says what to do, if training diverged.
+    pub(super) fn advised(&self, error: LearnError) -> LearnError {
+        match error {
+            LearnError::Diverged {
+                round,
+                epoch,
+                batch,
+                loss,
+                advice,
+            } => LearnError::Diverged {
+                round,
+                epoch,
+                batch,
+                loss,
+                advice: self.advice(advice),
+            },
+            other => other,
+        }
+    }
+
     /// Returns what to do where training diverged: columns that are not scaled are the usual cause.
-    pub(super) fn advice(&self, otherwise: String) -> String {
+    fn advice(&self, otherwise: String) -> String {
         let columns = explosion::scale_the_columns(&self.data.train, &self.fingerprints);
         columns.unwrap_or(otherwise)
     }

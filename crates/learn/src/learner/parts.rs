@@ -2,16 +2,27 @@
 //!
 //! Parameters travel as [`ParamSet`]s, and the tensors stay here, on the device.
 
-use fednode_core::{Layout, ParamSet, ProxySet, Round};
+use fednode_core::{FederationSpec, Layout, ParamSet, ProxySet, Round, Slot};
 
 use crate::agreement::Agreement;
-use crate::algorithm::{Algorithm, Part, Role};
+use crate::algorithm::{self, Algorithm, Part, Role};
 use crate::class_statistics::ClassStatistics;
 use crate::device::ComputeDevice;
+use crate::error::LearnError;
+use crate::memory::Memory;
 use crate::noised::Noised;
 use crate::weights::Weights;
 
 use super::preparing::Preparation;
+
+/// Parts by their place among all, and the numbers that they are to have.
+pub(super) type Changes = Vec<(usize, ParamSet)>;
+
+/// The parts of the algorithm as they were at a moment.
+pub(super) struct Snapshot {
+    weights: Vec<Weights>,
+    memory: Option<Memory>,
+}
 
 /// A node's model on its device.
 pub(super) struct Parts {
@@ -28,6 +39,18 @@ pub(super) struct Parts {
 }
 
 impl Parts {
+    /// Builds the algorithm that the spec names; what else there may be comes later.
+    pub(super) fn build(spec: &FederationSpec, device: &ComputeDevice) -> Result<Self, LearnError> {
+        Ok(Self {
+            algorithm: device.run(|| algorithm::build(spec, device.tensors()))?,
+            device: device.clone(),
+            statistics: None,
+            agreement: None,
+            noised: None,
+            preparation: None,
+        })
+    }
+
     /// Tells whether statistics are what is shared now.
     pub(super) fn shares_statistics(&self) -> bool {
         self.statistics
@@ -123,6 +146,24 @@ impl Parts {
             .collect()
     }
 
+    /// Returns what [`Self::go_back`] takes.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        Snapshot {
+            weights: self.weights(),
+            memory: self.algorithm.memory(),
+        }
+    }
+
+    /// Makes the parts what they were.
+    ///
+    /// # Errors
+    /// Fails on a memory that is not the algorithm's.
+    pub(super) fn go_back(&mut self, to: Snapshot) -> Result<(), LearnError> {
+        self.put_back(to.weights);
+        let nothing = ParamSet::new();
+        self.algorithm.recall(to.memory.as_ref(), &nothing)
+    }
+
     pub(super) fn put_back(&mut self, weights: Vec<Weights>) {
         for (part, weights) in self.algorithm.parts_mut().iter_mut().zip(weights) {
             part.weights = weights;
@@ -136,7 +177,7 @@ impl Parts {
         params: &ParamSet,
         has_role: impl Fn(Role) -> bool,
         prefix: impl Fn(&Part) -> String,
-    ) -> Vec<(usize, ParamSet)> {
+    ) -> Changes {
         let parts = self
             .roles()
             .into_iter()
@@ -156,7 +197,31 @@ impl Parts {
         picked.collect()
     }
 
-    pub(super) fn load(&mut self, changes: Vec<(usize, ParamSet)>) {
+    /// Picks what a shared part replaces.
+    ///
+    /// # Errors
+    /// Says how it does not fit.
+    pub(super) fn pick_shared(&self, shared: &ParamSet) -> Result<Changes, LearnError> {
+        let layout = self
+            .shared_layout()
+            .ok_or_else(|| LearnError::NoSuchPart("shared part".into()))?;
+        check("the shared part", shared, &layout)?;
+        Ok(self.pick(shared, |role| role == Role::Shared, |_| String::new()))
+    }
+
+    /// Picks what an expert replaces.
+    ///
+    /// # Errors
+    /// Says how it does not fit.
+    pub(super) fn pick_expert(&self, slot: Slot, expert: &ParamSet) -> Result<Changes, LearnError> {
+        let is_slot = |role| role == Role::Expert(slot);
+        let part = self.of_role(is_slot).pop();
+        let part = part.ok_or_else(|| LearnError::NoSuchPart(format!("expert {slot}")))?;
+        check(&part.title(), expert, &part.layout())?;
+        Ok(self.pick(expert, is_slot, |_| String::new()))
+    }
+
+    pub(super) fn load(&mut self, changes: Changes) {
         let tensors = self.device.tensors();
         let statistics = self.statistics.iter_mut();
         let statistics =
@@ -194,4 +259,23 @@ pub(super) fn join(sets: impl Iterator<Item = ParamSet>) -> ParamSet {
             .expect("the parts of a model have distinct names");
     }
     joined
+}
+
+/// Checks layout and finiteness.
+pub(super) fn check(part: &str, params: &ParamSet, layout: &Layout) -> Result<(), LearnError> {
+    params
+        .check_layout(layout)
+        .map_err(|mismatch| LearnError::Layout {
+            part: part.into(),
+            mismatch,
+        })?;
+    let is_finite =
+        |tensor: &fednode_core::Tensor| tensor.values().iter().all(|value| value.is_finite());
+    match params.iter().find(|(_, tensor)| !is_finite(tensor)) {
+        Some((name, _)) => Err(LearnError::NotFinite {
+            part: part.into(),
+            tensor: name.into(),
+        }),
+        None => Ok(()),
+    }
 }

@@ -5,7 +5,8 @@ use std::borrow::Borrow;
 use fednode_core::ParamSet;
 use fednode_core::work::PeerExpert;
 
-use super::{Learner, check};
+use super::Learner;
+use super::parts::check;
 use crate::algorithm::{HeldOut, Part, Peer, Role};
 use crate::error::LearnError;
 use crate::weights::Weights;

@@ -11,7 +11,9 @@ use burn::tensor::Tensor;
 use fednode_core::work::{PrivateModule, Watch};
 use fednode_core::{Layout, NodeId, ParamSet, PoolOutcome, Served};
 
-use super::{Learner, Subset, check, count};
+use super::parts::check;
+use super::training::count;
+use super::{Learner, Subset};
 use crate::algorithm::Modular;
 use crate::error::LearnError;
 use crate::memory::Memory;
@@ -135,11 +137,11 @@ impl Learner {
             algorithm,
             modular,
             data: &self.data,
-            training: &self.training,
+            training: &self.training.spec,
             classes: self.model.classes,
             device: self.parts.device.tensors(),
-            seeds: [self.seed, self.node_seed],
-            budget: &self.budget,
+            seeds: [self.training.seed, self.training.node_seed],
+            budget: &self.training.budget,
         })
     }
 

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use fednode_core::{Layout, ParamSet, Slot};
 use fednode_data::Split;
 
+use super::Learner;
+use super::parts::check;
 use super::parts::join;
-use super::{Learner, check};
 use crate::agreement::Agreement;
 use crate::algorithm::{Part, Role};
 use crate::batch;
@@ -144,7 +145,7 @@ impl Learner {
             state.extend_prefixed(&Role::Expert(slot).prefix(), ParamSet::clone(expert))?;
         }
         self.restore_with(&state, is_raw.then(|| Arc::clone(&data)))?;
-        self.node_seed = node_seed;
+        self.training.node_seed = node_seed;
         if !is_raw {
             self.data = data;
         }

@@ -10,7 +10,8 @@ use fednode_core::{FederationSpec, ParamSet, Round};
 use fednode_mix::Part;
 use fednode_mix::statistics::robust;
 
-use super::{Learner, count};
+use super::Learner;
+use super::training::count;
 use crate::class_statistics::ClassStatistics;
 use crate::error::LearnError;
 use crate::last_stage;

@@ -4,7 +4,8 @@
 //! with the shares that classes have in the node's training samples. Where nearly all samples are of one class nothing can beat
 //! that, and nothing is said.
 
-use super::{Learner, count};
+use super::Learner;
+use super::training::count;
 use crate::evaluate::Evaluation;
 
 /// Fewest samples that a model is judged by.

@@ -302,56 +302,8 @@ impl<const N: usize> Backward<Flex, N> for LinearStep {
 
 #[cfg(test)]
 mod tests {
+    use super::super::testing::{assert_agree, leaf, plain, random};
     use super::*;
-    use burn::tensor::{DType, Device};
-
-    fn random(shape: &[usize], seed: u64) -> TensorData {
-        let mut rng = crate::random::stream(crate::random::Purpose::Initial, [seed, 0, 0]);
-        TensorData::new(
-            crate::random::uniform(&mut rng, 1.0, shape.iter().product()),
-            shape.to_vec(),
-        )
-    }
-
-    fn leaf<const D: usize>(data: TensorData) -> Tensor<D> {
-        Tensor::from_data(data, &Device::flex())
-            .autodiff()
-            .require_grad()
-    }
-
-    #[track_caller]
-    fn assert_close(got: &[f32], expected: &[f32]) {
-        assert_eq!(got.len(), expected.len());
-        let largest = expected
-            .iter()
-            .fold(0f32, |largest, value| largest.max(value.abs()));
-        let error = got
-            .iter()
-            .zip(expected)
-            .fold(0f32, |error, (got, expected)| {
-                error.max((got - expected).abs())
-            });
-        assert!(error <= 1e-4 * largest, "{error} of {largest}");
-    }
-
-    /// Output and gradients of a layer, with a loss in which every output has its own weight.
-    fn run(
-        operands: [TensorData; 3],
-        layer: impl Fn(Tensor<2>, Tensor<1>, Tensor<1>) -> Tensor<2>,
-    ) -> [Vec<f32>; 4] {
-        let [input, weight, bias] = operands;
-        let (input, weight, bias) = (leaf::<2>(input), leaf::<1>(weight), leaf::<1>(bias));
-        let output = layer(input.clone(), weight.clone(), bias.clone());
-        let [n_samples, n_outputs] = output.dims();
-        let factors = Tensor::<2>::from_data(random(&[n_samples, n_outputs], 4), &Device::flex());
-        let gradients = (output.clone() * factors).sum().backward();
-        [
-            crate::weights::values(&output),
-            crate::weights::values(&input.grad(&gradients).unwrap()),
-            crate::weights::values(&weight.grad(&gradients).unwrap()),
-            crate::weights::values(&bias.grad(&gradients).unwrap()),
-        ]
-    }
 
     #[test]
     fn convolutions_agree_with_the_tensor_library() {
@@ -372,18 +324,17 @@ mod tests {
         ];
         for (layer, n_samples) in shapes {
             let [channels, height, width] = layer.input;
-            let n_weights = layer.filters * channels * layer.kernel * layer.kernel;
-            let input = random(&[n_samples, channels * height * width], 1);
-            let operands = [input, random(&[n_weights], 2), random(&[layer.filters], 3)];
-            let got = run(operands.clone(), |input, weight, bias| {
-                conv(&layer, &input, &weight, &bias).unwrap()
-            });
-            let expected = run(operands, |input, weight, bias| {
-                layer.compose(input, weight, bias)
-            });
-            got.iter()
-                .zip(&expected)
-                .for_each(|(got, expected)| assert_close(got, expected));
+            let sizes = [
+                channels * height * width,
+                layer.filters * channels * layer.kernel * layer.kernel,
+                layer.filters,
+            ];
+            assert_agree(
+                sizes,
+                n_samples,
+                |input, weight, bias| conv(&layer, &input, &weight, &bias).unwrap(),
+                |input, weight, bias| layer.compose(input, weight, bias),
+            );
         }
     }
 
@@ -405,17 +356,12 @@ mod tests {
                     activation,
                     bias: true,
                 };
-                let input = random(&[n_samples, inputs], 1);
-                let operands = [input, random(&[inputs * outputs], 2), random(&[outputs], 3)];
-                let got = run(operands.clone(), |input, weight, bias| {
-                    linear(&layer, &input, &weight, Some(&bias)).unwrap()
-                });
-                let expected = run(operands, |input, weight, bias| {
-                    layer.compose(input, weight, Some(bias))
-                });
-                got.iter()
-                    .zip(&expected)
-                    .for_each(|(got, expected)| assert_close(got, expected));
+                assert_agree(
+                    [inputs, inputs * outputs, outputs],
+                    n_samples,
+                    |input, weight, bias| linear(&layer, &input, &weight, Some(&bias)).unwrap(),
+                    |input, weight, bias| layer.compose(input, weight, Some(bias)),
+                );
             }
         }
     }
@@ -429,8 +375,7 @@ mod tests {
             activation: Activation::Identity,
             bias: false,
         };
-        let plain = |shape: &[usize]| Tensor::<1>::from_data(random(shape, 2), &Device::flex());
-        let (input, weight) = (leaf::<2>(random(&[4, 3], 1)), plain(&[6]));
+        let (input, weight) = (leaf::<2>(random(&[4, 3], 1)), plain(random(&[6], 2)));
         let gradients = linear(&layer, &input, &weight, None)
             .unwrap()
             .sum()
@@ -449,15 +394,14 @@ mod tests {
             activation: Activation::Identity,
             bias: false,
         };
-        let input = Tensor::<2>::from_data(random(&[4, 3], 1), &Device::flex()).cast(DType::F64);
-        let weight = Tensor::<1>::from_data(random(&[6], 2), &Device::flex()).cast(DType::F64);
+        let input = plain::<2>(random(&[4, 3], 1)).cast(DType::F64);
+        let weight = plain::<1>(random(&[6], 2)).cast(DType::F64);
         assert!(linear(&layer, &input, &weight, None).is_none());
     }
 
     #[test]
     fn a_step_is_that_of_the_tensor_library_bit_for_bit() {
-        let [values, gradient] =
-            [1, 2].map(|seed| Tensor::<1>::from_data(random(&[100], seed), &Device::flex()));
+        let [values, gradient] = [1, 2].map(|seed| plain::<1>(random(&[100], seed)));
         let expected = values.clone() - gradient.clone().mul_scalar(0.05);
         assert_eq!(
             crate::weights::values(&sgd_step(values, gradient, 0.05)),

@@ -18,6 +18,8 @@ mod mlp;
 pub(crate) mod multiply_adds;
 mod net;
 mod resnet8;
+#[cfg(test)]
+mod testing;
 mod vgg16;
 
 use fednode_core::ConfigError;

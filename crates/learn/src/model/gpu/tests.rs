@@ -1,52 +1,12 @@
 //! The operations on the CPU, against the tensor library's own.
 
 use burn::backend::Flex;
-use burn::tensor::{Device, Tensor, TensorData};
+use burn::tensor::Tensor;
 
 use super::convolution::convolve;
 use super::fully_connected::multiply;
 use crate::model::layer::{Activation, Conv, Convolution, Linear};
-use crate::random::{Purpose, stream, uniform};
-
-fn random(count: usize, seed: u64) -> Tensor<1> {
-    let numbers = uniform(&mut stream(Purpose::Noise, [seed, 0, 0]), 1.0, count);
-    Tensor::from_data(TensorData::new(numbers, [count]), &Device::flex())
-}
-
-/// Output and gradients of a layer, with a loss in which every output has its own weight.
-fn run(
-    shapes: [usize; 3],
-    n_samples: usize,
-    layer: impl Fn(Tensor<2>, Tensor<1>, Tensor<1>) -> Tensor<2>,
-) -> [Vec<f32>; 4] {
-    let leaf = |at: usize| random(shapes[at], at as u64).autodiff().require_grad();
-    let [input, weight, bias] = [leaf(0), leaf(1), leaf(2)];
-    let matrix = input.clone().reshape([n_samples, shapes[0] / n_samples]);
-    let output = layer(matrix, weight.clone(), bias.clone());
-    let dims = output.dims();
-    let factors = random(dims[0] * dims[1], 9).reshape(dims);
-    let gradients = (output.clone() * factors).sum().backward();
-    let of = |tensor: &Tensor<1>| crate::weights::values(&tensor.grad(&gradients).unwrap());
-    [
-        crate::weights::values(&output),
-        of(&input),
-        of(&weight),
-        of(&bias),
-    ]
-}
-
-#[track_caller]
-fn assert_alike(got: &[Vec<f32>; 4], expected: &[Vec<f32>; 4]) {
-    for (got, expected) in got.iter().zip(expected) {
-        assert_eq!(got.len(), expected.len());
-        let largest = expected
-            .iter()
-            .fold(0f32, |far, value| far.max(value.abs()));
-        let pairs = got.iter().zip(expected);
-        let error = pairs.fold(0f32, |far, (a, b)| far.max((a - b).abs()));
-        assert!(error <= 1e-4 * largest, "{error} of {largest}");
-    }
-}
+use crate::model::testing::{assert_agree, plain, random};
 
 #[test]
 fn convolutions_agree_with_the_tensor_library() {
@@ -67,18 +27,19 @@ fn convolutions_agree_with_the_tensor_library() {
     ];
     for (layer, n_samples) in shapes {
         let sizes = [
-            n_samples * layer.input.iter().product::<usize>(),
+            layer.input.iter().product(),
             layer.filters * layer.input[0] * layer.kernel * layer.kernel,
             layer.filters,
         ];
-        let got = run(sizes, n_samples, |input, weight, bias| {
-            let maps = convolve::<Flex>(layer.geometry(), &input, &weight, Some(&bias));
-            layer.pooled(maps.unwrap())
-        });
-        let expected = run(sizes, n_samples, |input, weight, bias| {
-            layer.compose(input, weight, bias)
-        });
-        assert_alike(&got, &expected);
+        assert_agree(
+            sizes,
+            n_samples,
+            |input, weight, bias| {
+                let maps = convolve::<Flex>(layer.geometry(), &input, &weight, Some(&bias));
+                layer.pooled(maps.unwrap())
+            },
+            |input, weight, bias| layer.compose(input, weight, bias),
+        );
     }
 }
 
@@ -98,15 +59,15 @@ fn convolutions_with_steps_and_without_bias_agree_with_the_tensor_library() {
         let free = |output: Tensor<4>, bias: Tensor<1>| {
             output.reshape([4, layer.output().iter().product()]) + bias.sum().reshape([1, 1]) * 0.0
         };
-        let sizes = [4 * 3 * side * side, 5 * 27, 1];
-        let got = run(sizes, 4, |input, weight, bias| {
-            let maps = convolve::<Flex>(layer.geometry(), &input, &weight, None);
-            free(maps.unwrap(), bias)
-        });
-        let expected = run(sizes, 4, |input, weight, bias| {
-            free(layer.compose(input, weight, None), bias)
-        });
-        assert_alike(&got, &expected);
+        assert_agree(
+            [3 * side * side, 5 * 27, 1],
+            4,
+            |input, weight, bias| {
+                let maps = convolve::<Flex>(layer.geometry(), &input, &weight, None);
+                free(maps.unwrap(), bias)
+            },
+            |input, weight, bias| free(layer.compose(input, weight, None), bias),
+        );
     }
 }
 
@@ -120,14 +81,12 @@ fn fully_connected_layers_agree_with_the_tensor_library() {
             activation: Activation::Identity,
             bias: true,
         };
-        let sizes = [n_samples * inputs, inputs * outputs, outputs];
-        let got = run(sizes, n_samples, |input, weight, bias| {
-            multiply::<Flex>(&layer, &input, &weight, Some(&bias)).unwrap()
-        });
-        let expected = run(sizes, n_samples, |input, weight, bias| {
-            layer.compose(input, weight, Some(bias))
-        });
-        assert_alike(&got, &expected);
+        assert_agree(
+            [inputs, inputs * outputs, outputs],
+            n_samples,
+            |input, weight, bias| multiply::<Flex>(&layer, &input, &weight, Some(&bias)).unwrap(),
+            |input, weight, bias| layer.compose(input, weight, Some(bias)),
+        );
     }
 }
 
@@ -140,7 +99,7 @@ fn only_what_is_recorded_gets_a_gradient() {
         activation: Activation::Identity,
         bias: false,
     };
-    let (input, weight) = (random(12, 1).reshape([4, 3]), random(6, 2));
+    let (input, weight) = (plain::<2>(random(&[4, 3], 1)), plain(random(&[6], 2)));
     let recorded = input.clone().autodiff().require_grad();
     let output = multiply::<Flex>(&layer, &recorded, &weight, None).unwrap();
     let gradients = output.sum().backward();
