@@ -9,6 +9,8 @@
 //! but the first passes through what is frozen, unless images are augmented. They are kept
 //! as far as the [`CacheBudget`] allows, exactly as they were: what is learned is the same to the last bit. What has no room is computed again in every epoch.
 
+use std::ops::Range;
+
 use burn::tensor::{Device, Tensor};
 use fednode_data::Samples;
 
@@ -31,6 +33,8 @@ pub(crate) struct Source<'a> {
     resident: Option<&'a Resident>,
     /// They in the order of the epoch.
     ordered: Option<Ordered<'a>>,
+    /// How many samples of the epoch were handed out.
+    done: usize,
 }
 
 /// Features by sample; none until their width is known.
@@ -62,6 +66,7 @@ impl<'a> Source<'a> {
             kept,
             resident: None,
             ordered: None,
+            done: 0,
         }
     }
 
@@ -77,6 +82,7 @@ impl<'a> Source<'a> {
         }
         let resident = self.resident.filter(|_| augmenter.is_none());
         self.ordered = resident.map(|samples| samples.in_order(order));
+        self.done = 0;
         self.augmenter = augmenter;
     }
 
@@ -87,6 +93,8 @@ impl<'a> Source<'a> {
 
     /// Returns what a step takes of the samples at these positions, which are the next ones of the epoch's order.
     pub(crate) fn batch(&mut self, algorithm: &dyn Algorithm, positions: &[u32]) -> Batch {
+        let places = self.done..self.done + positions.len();
+        self.done = places.end;
         if let Some(inputs) = self
             .kept
             .as_ref()
@@ -95,7 +103,7 @@ impl<'a> Source<'a> {
             let targets = batch::targets(self.samples, positions, self.classes, self.device);
             return Batch { inputs, targets };
         }
-        let batch = self.gather(positions);
+        let batch = self.gather(positions, places);
         let Some(features) = algorithm.frozen(self.stage, batch.inputs.clone()) else {
             self.kept = None;
             return batch;
@@ -112,15 +120,15 @@ impl<'a> Source<'a> {
     }
 
     /// Returns the samples as they are, or as the augmenter changes them.
-    fn gather(&mut self, positions: &[u32]) -> Batch {
+    fn gather(&mut self, positions: &[u32], places: Range<usize>) -> Batch {
         let Self {
             samples,
             classes,
             device,
             ..
         } = *self;
-        match (&mut self.ordered, &mut self.augmenter) {
-            (Some(ordered), _) => ordered.next(positions.len()),
+        match (&self.ordered, &mut self.augmenter) {
+            (Some(ordered), _) => ordered.batch(places),
             (None, Some(augmenter)) => {
                 Batch::gather_changed(samples, positions, classes, device, augmenter)
             }
@@ -179,6 +187,7 @@ mod tests {
     use crate::algorithm::{self, Output, Part, RoundContext, Selection, Step, StepContext};
     use crate::optimizer::StepRule;
     use crate::train::{Epochs, Schedule, finish, train};
+    use crate::weights;
 
     /// Takes its samples as they are and passes all of them through what is frozen, every time.
     struct Forgetful(Box<dyn Algorithm>);
@@ -414,6 +423,28 @@ mod tests {
             learn_from(Augmentation::Flip, build(name, hyper).as_mut())
         );
         assert_ne!(flipped, learn(build(name, hyper).as_mut()));
+    }
+
+    #[test]
+    fn samples_on_the_device_are_those_of_the_order_also_behind_kept_ones() {
+        let (samples, device) = (samples(), Device::flex());
+        let (algorithm, budget) = (build("fedrep", &[]), CacheBudget::default());
+        let uploaded = Resident::whole(&samples, 2, &device);
+        let play = |resident| {
+            let mut source = Source::new(&samples, 2, &device, &budget, (Stage::Pass(0), 2));
+            source = source.resident(resident);
+            let mut batches = Vec::new();
+            // The second epoch begins with what the first one has kept.
+            for order in [&[5, 9, 3][..], &[9, 5, 3, 7, 1, 2]] {
+                source.begin_epoch(order, None);
+                for positions in order.chunks(2) {
+                    let Batch { inputs, targets } = source.batch(algorithm.as_ref(), positions);
+                    batches.push([weights::values(&inputs), weights::values(&targets)]);
+                }
+            }
+            batches
+        };
+        assert_eq!(play(Some(&uploaded)), play(None));
     }
 
     #[test]

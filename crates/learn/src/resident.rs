@@ -8,6 +8,8 @@
 //!
 //! The CPU gathers rows faster by itself, so nothing is resident there.
 
+use std::ops::Range;
+
 use burn::tensor::{Device, Int, Tensor, TensorData};
 use fednode_data::Samples;
 
@@ -31,12 +33,14 @@ impl Resident {
         if device::is_cpu(device) || samples.len() * values * size_of::<f32>() > MOST_BYTES {
             return None;
         }
+        Some(Self::whole(samples, classes, device))
+    }
+
+    /// Uploads samples, wherever that is and however many they are.
+    pub(crate) fn whole(samples: &Samples, classes: usize, device: &Device) -> Self {
         let all: Vec<u32> = (0..samples.len() as u32).collect();
-        let batch = Batch::gather(samples, &all, classes, device);
-        Some(Self {
-            inputs: batch.inputs,
-            targets: batch.targets,
-        })
+        let Batch { inputs, targets } = Batch::gather(samples, &all, classes, device);
+        Self { inputs, targets }
     }
 
     /// Begins an epoch in this order.
@@ -47,7 +51,6 @@ impl Resident {
         Ordered {
             samples: self,
             order: Tensor::from_data(TensorData::new(rows, [count]), &device),
-            next: 0,
         }
     }
 }
@@ -57,14 +60,12 @@ impl Resident {
 pub(crate) struct Ordered<'a> {
     samples: &'a Resident,
     order: Tensor<1, Int>,
-    next: usize,
 }
 
 impl Ordered<'_> {
-    /// Returns the next so many samples.
-    pub(crate) fn next(&mut self, count: usize) -> Batch {
-        let rows = self.order.clone().narrow(0, self.next, count);
-        self.next += count;
+    /// Returns the samples at these places of the order.
+    pub(crate) fn batch(&self, places: Range<usize>) -> Batch {
+        let rows = self.order.clone().narrow(0, places.start, places.len());
         let Resident { inputs, targets } = self.samples;
         Batch {
             inputs: inputs.clone().select(0, rows.clone()),
