@@ -169,13 +169,13 @@ impl Reception {
                                 HelloReply::Unwelcome(absence, said)
                             }
                         };
+                        // The peer is let in before it hears so: it may ask for a blob in the next moment, and a stranger's
+                        // stream is dropped.
+                        let findings = self.on_request(base, node, request, role);
+                        let hello = &mut base.swarm.behaviour_mut().hello;
                         // An error says that the peer is gone, which comes as an event of its own.
-                        _ = base
-                            .swarm
-                            .behaviour_mut()
-                            .hello
-                            .send_response(channel, answer);
-                        self.on_request(base, node, request, role)
+                        _ = hello.send_response(channel, answer);
+                        findings
                     }
                     Message::Response { response, .. } => self.on_answer(base, node, response),
                 }
