@@ -68,6 +68,8 @@ enum Command {
     Backup(command::backup::Args),
     /// Put a node back from its backup, here or on another machine.
     Restore(command::restore::Args),
+    /// Check the signed history in a state folder: who closed each round, whom it counts, and whether they signed it.
+    Audit(command::audit::Args),
     /// Replay what a node was told and what it answered, from the recording in its state folder.
     Replay(command::replay::Args),
     /// List the members that a running node is connected to.
@@ -126,6 +128,7 @@ impl Cli {
             Command::Leave(args) => command::stop::leave(&args, form),
             Command::Backup(args) => command::backup::run(&args, form),
             Command::Restore(args) => command::restore::run(&args, form),
+            Command::Audit(args) => command::audit::run(&args, form),
             Command::Replay(args) => command::replay::run(&args, form),
             Command::Peers(args) => command::peers::run(&args, form),
             Command::Experts(args) => command::experts::run(&args, form),

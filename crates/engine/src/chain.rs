@@ -12,11 +12,10 @@ use std::time::Duration;
 
 use fednode_core::draw::{DrawSeed, draw};
 use fednode_core::{
-    Accepted, Body, BroadcastSet, FederationSpec, Global, Lineage, Local, Member, NodeId, Round,
-    Schedule, Timestamp,
+    BroadcastSet, FederationSpec, Global, Lineage, Member, NodeId, Round, Schedule, Timestamp,
 };
 
-use crate::closing::weights;
+use crate::certificate::{self, Confirmation};
 use crate::event::{Lacking, Timer};
 use crate::follower::Announced;
 use crate::outbox::Outbox;
@@ -94,9 +93,9 @@ impl Judge<'_> {
         if !follows && self.schedule.gathers_statistics_in(round) {
             return Verdict::Old;
         }
-        match self.confirm(author, round, global) {
+        match self.confirm(round, global) {
             Confirmation::False(falsehood) => Verdict::False(falsehood),
-            Confirmation::Lacking(adverts) => Verdict::Unconfirmed(adverts),
+            Confirmation::Lacking(members) => Verdict::Unconfirmed(lacking_of(&members, author)),
             Confirmation::Full if !follows => Verdict::Switch,
             Confirmation::Full if self.is_enough(author, round, global) => Verdict::Next,
             // Where most have gone on from it, there is nothing else to wait for.
@@ -107,8 +106,7 @@ impl Judge<'_> {
 
     /// Tells whether every member of a closing has signed what it is counted with.
     pub(crate) fn is_confirmed(&self, said: Announced<'_>) -> bool {
-        let confirmation = self.confirm(said.author, said.round, said.global);
-        matches!(confirmation, Confirmation::Full)
+        self.confirm(said.round, said.global) == Confirmation::Full
     }
 
     /// Names the advert of this node that a later closing of another chain counts and that this node does not know.
@@ -120,12 +118,8 @@ impl Judge<'_> {
         let mut members = said.global.members.iter();
         let own = members.find(|member| member.node == self.me && is_later);
         let unknown = own.filter(|member| self.view.signed(member).is_none());
-        let lacking = unknown.map(|member| Lacking {
-            advert: member.advert,
-            author: self.me,
-            named_by: said.author,
-        });
-        lacking.into_iter().collect()
+        let unknown: Vec<Member> = unknown.copied().into_iter().collect();
+        lacking_of(&unknown, said.author)
     }
 
     /// Says which bound this closing breaks. It convicts its author: whoever signs must have known better.
@@ -160,58 +154,20 @@ impl Judge<'_> {
     }
 
     /// Holds every member against the advert that it signed.
-    fn confirm(&self, named_by: NodeId, round: Round, global: &Global) -> Confirmation {
-        let (mut lacking, mut samples, mut in_round) = (Vec::new(), Vec::new(), 0);
-        for member in &global.members {
-            let Some(advert) = self.view.signed(member) else {
-                let (advert, author) = (member.advert, member.node);
-                lacking.push(Lacking {
-                    advert,
-                    author,
-                    named_by,
-                });
-                continue;
-            };
-            let Some(local) = counted_so(member, advert, global) else {
-                let node = member.node.letters();
-                return Confirmation::False(format!(
-                    "it counts {node} otherwise than that node signed"
-                ));
-            };
-            samples.push(local.n_samples);
-            in_round += usize::from(advert.round >= round);
-        }
-        // The round of an honest closing is the median of its members', so most are of that round or of a later one.
-        if !lacking.is_empty() || 2 * in_round <= global.members.len() {
-            return Confirmation::Lacking(lacking);
-        }
-        let weighting = self.schedule.weighting(round, &self.spec.exchange);
-        let due = weights(&samples, weighting, self.spec.round.max_weight);
-        let members = global.members.iter();
-        if members.zip(due).any(|(member, due)| member.weight != due) {
-            return Confirmation::False("it weighs its members otherwise than all must".to_owned());
-        }
-        Confirmation::Full
+    fn confirm(&self, round: Round, global: &Global) -> Confirmation {
+        let signed = |member: &Member| self.view.signed(member);
+        certificate::confirm(self.spec, self.schedule, (round, global), signed)
     }
 }
 
-/// What members say of a closing that counts them.
-enum Confirmation {
-    Full,
-    /// These adverts were not heard, or most members are not of this round.
-    Lacking(Vec<Lacking>),
-    False(String),
-}
-
-/// Returns a member's update if the closing counts it as its author signed it.
-fn counted_so<'a>(member: &Member, advert: &'a Accepted, global: &Global) -> Option<&'a Local> {
-    let Body::Local(local) = &advert.body else {
-        return None;
+/// Names the adverts of members that are lacking.
+fn lacking_of(members: &[Member], named_by: NodeId) -> Vec<Lacking> {
+    let lacking = |member: &Member| Lacking {
+        advert: member.advert,
+        author: member.node,
+        named_by,
     };
-    let is_so = advert.author == member.node
-        && local.shared == Some(member.shared)
-        && (local.follows, local.parent) == (global.previous, global.parent);
-    is_so.then_some(local)
+    members.iter().map(lacking).collect()
 }
 
 /// Returns how many bytes a part or a mean can have at most that follows the head: what is announced is reserved before
@@ -275,8 +231,8 @@ mod tests {
     use std::sync::Arc;
 
     use fednode_core::{
-        Advert, AdvertId, Averaging, BlobId, BlobRef, ClosingId, FederationId, Role, Rule,
-        Sequence, Timestamp, Weighting,
+        Accepted, Advert, AdvertId, Averaging, BlobId, BlobRef, Body, ClosingId, FederationId,
+        Local, Role, Rule, Sequence, Timestamp, Weighting,
     };
 
     use super::*;

@@ -27,6 +27,7 @@
 //! | `node/` | a node: its phases, one file each, and the exchange of a round |
 //! | [`Aggregator`] | closing rounds |
 //! | `follower`, `trials`, `closing` | small machines that both are made of: which chain to follow, recomputing means, collecting members' parts |
+//! | [`certificate`] | whether its members signed what a closed round counts |
 //! | `chain` | judging a closed round: is it a certificate, and does it go on from ours |
 //! | `quorum` | whether it counts enough of those who are there, in its turn |
 //! | `support` | which of two chains most nodes vote for |
@@ -53,6 +54,7 @@
 
 mod aggregator;
 pub mod book;
+pub mod certificate;
 mod chain;
 mod closing;
 mod cohort;

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{BlobId, FederationSpec, NodeId, Role, Timestamp};
+use fednode_core::{BlobId, FederationSpec, NodeId, Role, Round, Timestamp};
 use fednode_engine::book::Traffic;
 use fednode_engine::{AverageOrder, Head, Lacking, Note};
 use fednode_net::{Handle, Wanted};
@@ -106,21 +106,24 @@ impl Base {
         }
     }
 
-    /// Enters a closed round into the ledger. A round that ended without a mean is none.
-    pub(crate) fn enter_closed(&self, head: Head, by: Option<NodeId>, members: u32) {
+    /// Enters a round that is over into the ledger. Of one that ended without a mean only the signed history tells.
+    pub(crate) fn enter_closed(&self, round: Round, head: Head, by: Option<NodeId>, members: u32) {
         // The ledger is the list of means that a restart may go on from.
-        if let (Some(closed_by), Some(mean)) = (by, head.mean) {
-            let closed = ClosedRound {
-                closed_at: self.now(),
-                closed_by,
-                members,
-                mean,
-            };
-            self.journal.add(Entry::Closed {
-                round: head.round,
-                closed,
-            });
-        }
+        let (Some(closed_by), Some(mean)) = (by, head.mean) else {
+            self.journal.add(Entry::Ended(round));
+            return;
+        };
+        let closed = ClosedRound {
+            closed_at: self.now(),
+            closed_by,
+            members,
+            mean,
+        };
+        self.journal.add(Entry::Closed {
+            round: head.round,
+            closed,
+            closing: head.closing,
+        });
     }
 
     /// Tells peers that these blobs can be had here.

@@ -291,7 +291,7 @@ impl<M: Machine> Driver<M> {
                 };
                 self.desk.book.closed(*round, closing);
                 let head = self.machine.status(self.base.now()).head;
-                self.base.enter_closed(head, *by, *members);
+                self.base.enter_closed(*round, head, *by, *members);
                 if self.base.role == Role::Aggregator {
                     self.collect_garbage();
                 }

@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fednode_core::{Advert, NodeId, Role, Round, SignedAdvert, Timestamp};
+use fednode_core::{Advert, ClosingId, NodeId, Role, Round, SignedAdvert, Timestamp};
 use fednode_store::ledger::{ClosedRound, Event, Transfer};
 use fednode_store::{Ledger, LedgerError};
 use tokio::sync::{mpsc, oneshot};
 use tracing::warn;
 
+use crate::history::Historian;
 use crate::records;
 use crate::status::RoundRecord;
 
@@ -28,8 +29,14 @@ pub(crate) enum Entry {
     Record(Box<RoundRecord>),
     /// A round's training starts.
     Started { round: Round, at: Timestamp },
-    /// A round is closed.
-    Closed { round: Round, closed: ClosedRound },
+    /// A round is closed, by the closing of this name.
+    Closed {
+        round: Round,
+        closed: ClosedRound,
+        closing: Option<ClosingId>,
+    },
+    /// A round is over without a mean in common.
+    Ended(Round),
     /// A peer said a good hello.
     Peer {
         node: NodeId,
@@ -68,6 +75,7 @@ impl Journal {
         let writer = Writer {
             ledger,
             records: records::path_in(state),
+            historian: Historian::default(),
             complained: false,
         };
         std::thread::Builder::new()
@@ -112,6 +120,7 @@ impl Journal {
 struct Writer {
     ledger: Ledger,
     records: PathBuf,
+    historian: Historian,
     complained: bool,
 }
 
@@ -135,10 +144,13 @@ impl Writer {
         }
     }
 
-    fn write(&self, entry: &Entry) -> Result<(), JournalError> {
+    fn write(&mut self, entry: &Entry) -> Result<(), JournalError> {
         let ledger = &self.ledger;
         match entry {
-            Entry::Advert(said) => ledger.remember_advert(&said.0, &said.1).map(drop)?,
+            Entry::Advert(said) => {
+                ledger.remember_advert(&said.0, &said.1)?;
+                self.historian.heard(ledger, &said.0, &said.1)?;
+            }
             Entry::Record(record) => {
                 // Two books of one fact: `metrics.jsonl` is for people and plots, the ledger for
                 // queries over rounds.
@@ -146,7 +158,17 @@ impl Writer {
                 ledger.record_metrics(record.round, &metrics_of(record))?;
             }
             Entry::Started { round, at } => ledger.start_round(*round, *at)?,
-            Entry::Closed { round, closed } => ledger.close_round(*round, closed)?,
+            Entry::Closed {
+                round,
+                closed,
+                closing,
+            } => {
+                ledger.close_round(*round, closed)?;
+                if let Some(closing) = closing {
+                    self.historian.closed(ledger, *round, *closing)?;
+                }
+            }
+            Entry::Ended(round) => self.historian.ended(ledger, *round)?,
             Entry::Peer { node, role, at } => ledger.saw_peer(*node, *role, *at)?,
             Entry::Strike { node, at } => ledger.strike_peer(*node, 1, *at).map(drop)?,
             Entry::Event(event) => ledger.record_event(event)?,

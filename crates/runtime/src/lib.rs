@@ -57,6 +57,7 @@ mod error;
 pub mod exit;
 mod fetches;
 pub mod final_model;
+pub mod history;
 pub mod joining;
 mod journal;
 mod kept_port;

@@ -31,6 +31,7 @@ use crate::desk::Desk;
 use crate::driver::{Driver, Inlets, Parts, Past};
 use crate::ending::Finished;
 use crate::error::RunError;
+use crate::joining::SPEC_FILE;
 use crate::journal::Journal;
 use crate::kept_port;
 use crate::machine::Machine;
@@ -346,7 +347,8 @@ async fn settle(
     notebook: &mut Notebook,
     now: Timestamp,
 ) -> Result<(), RunError> {
-    let (state, facts) = (config.state.clone(), config.facts.clone());
+    let (state, mut facts) = (config.state.clone(), config.facts.clone());
+    facts.push((SPEC_FILE, config.spec.to_toml()));
     let untidy = on_worker(move || beginning::settle(&state, &facts)).await?;
     untidy.into_iter().for_each(|line| notebook.warn(now, line));
     Ok(())

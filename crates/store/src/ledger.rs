@@ -6,6 +6,7 @@
 //! peers                     which peers were met, and their strikes
 //! events                    the last events, as text
 //! adverts                   the newest of every author, as signed: for sync, and to judge freshness
+//! closings ──< counted      rounds that are over: their closings and the updates that they count, as signed, for `fednode audit`
 //! ```
 //!
 //! No round depends on the ledger. So a damaged one is moved aside and begun anew, with a warning. The warning is there
@@ -17,6 +18,7 @@
 
 mod adverts;
 mod events;
+mod history;
 mod peers;
 mod rounds;
 mod schema;
@@ -36,6 +38,7 @@ use crate::folder::Lock;
 
 pub use adverts::{ADVERTS_PER_AUTHOR, MAX_AUTHORS};
 pub use events::{Event, EventLevel, MAX_EVENTS};
+pub use history::{KeptRound, MAX_HISTORY_BYTES};
 pub use peers::{MAX_PEERS, PeerRecord};
 pub use rounds::{ClosedRound, MAX_ROUNDS, MetricRecord, RoundRecord};
 pub use transfers::{MAX_TRANSFERS, Transfer, TransferKind};

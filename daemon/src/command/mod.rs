@@ -2,6 +2,7 @@
 
 pub(crate) mod advise;
 pub(crate) mod algorithms;
+pub(crate) mod audit;
 pub(crate) mod backup;
 pub(crate) mod completions;
 pub(crate) mod dashboard;

@@ -26,7 +26,7 @@ use fednode_cli::config::Config;
 use fednode_cli::data::{self, Mine};
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::layers;
-use fednode_cli::model::{CLASSES_FILE, MODEL_FILE, ModelArgs, SPEC_FILE, VOCABULARY_FILE};
+use fednode_cli::model::{CLASSES_FILE, MODEL_FILE, ModelArgs, VOCABULARY_FILE};
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Report};
 
@@ -105,7 +105,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     }
     let own = with_own_model(&spec, &config, &mine)?;
     let trainer = crate::trainer::build(&config, &own, &mine)?;
-    member.facts = facts(&config, &spec, own.model.name.first(), &mine.split.train)?;
+    member.facts = facts(&config, own.model.name.first(), &mine.split.train)?;
     if let Some(bind) = config.serve {
         beside::check(bind)?;
         served::warn_of_reach(bind);
@@ -206,17 +206,14 @@ pub(crate) fn read_and_tell(text: &str) -> Result<FederationSpec, ConfigError> {
     Ok(reading.spec)
 }
 
-/// Returns what is kept beside the state, so that `evaluate`, `predict`, `personalise` and `export` need the state
-/// folder only. These are a copy of the spec, the model's and the classes' names, the vocabulary, and where the samples
-/// are.
+/// Returns what is kept beside the state and the spec, so that `evaluate`, `predict`, `personalise` and `export` need the state
+/// folder only. These are the model's and the classes' names, the vocabulary, and where the samples are.
 fn facts(
     config: &Config,
-    spec: &FederationSpec,
     model: &str,
     samples: &Samples,
 ) -> anyhow::Result<Vec<(&'static str, String)>> {
     let mut facts = vec![
-        (SPEC_FILE, spec.to_toml()),
         (MODEL_FILE, format!("{model}\n")),
         (CLASSES_FILE, samples.class_names.join("\n") + "\n"),
         (origin::FILE, origin::text(config)?),

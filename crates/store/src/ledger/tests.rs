@@ -402,3 +402,113 @@ fn somebody_may_look_while_it_is_written() {
         2
     );
 }
+
+#[test]
+fn the_ledger_of_an_earlier_release_is_looked_at_as_it_is_and_opened_with_all_that_it_has() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    ledger.start_round(Round(1), Timestamp(1)).unwrap();
+    ledger
+        .connection()
+        .execute_batch("DROP TABLE counted; DROP TABLE closings; PRAGMA user_version = 2;")
+        .unwrap();
+    drop(ledger);
+    let looking = Ledger::open_read_only(home.path()).unwrap();
+    assert_eq!(looking.rounds().unwrap().len(), 1);
+    assert!(looking.kept_rounds().unwrap().is_empty());
+    drop(looking);
+    let ledger = open(home.path());
+    ledger.keep_round(&kept(2, 20)).unwrap();
+    assert_eq!(ledger.rounds().unwrap().len(), 1);
+    assert_eq!(ledger.kept_rounds().unwrap(), [Round(2)]);
+}
+
+fn kept(round: u32, bytes: usize) -> KeptRound {
+    let signed = |content: u8, size: usize| SignedAdvert {
+        payload: vec![content; size],
+        signature: vec![7; 64],
+    };
+    KeptRound {
+        round: Round(round),
+        closing: Some(signed(0, 10)),
+        updates: vec![
+            (node_id(1), signed(1, bytes)),
+            (node_id(2), signed(2, bytes)),
+        ],
+    }
+}
+
+#[test]
+fn closed_rounds_are_kept_with_what_they_count_and_replaced_by_later_ones() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    ledger.keep_round(&kept(2, 20)).unwrap();
+    ledger.keep_round(&kept(1, 30)).unwrap();
+    let mut other = kept(2, 5);
+    other.updates.pop();
+    ledger.keep_round(&other).unwrap();
+    drop(ledger);
+    let ledger = open(home.path());
+    assert_eq!(ledger.kept_rounds().unwrap(), [Round(1), Round(2)]);
+    assert_eq!(ledger.kept_round(Round(1)).unwrap(), Some(kept(1, 30)));
+    assert_eq!(ledger.kept_round(Round(2)).unwrap(), Some(other));
+    assert_eq!(ledger.kept_round(Round(3)).unwrap(), None);
+}
+
+#[test]
+fn a_round_without_a_closing_takes_in_updates_that_come_late() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    let (_, late) = advert(node_id(1), 1, 1);
+    let mut apart = KeptRound {
+        closing: None,
+        ..kept(1, 20)
+    };
+    ledger.keep_round(&apart).unwrap();
+    for (round, author) in [
+        (Round(1), node_id(3)),
+        (Round(1), node_id(1)),
+        (Round(2), node_id(1)),
+    ] {
+        ledger.keep_update(round, author, &late).unwrap();
+    }
+    apart.updates[0].1 = late.clone();
+    apart.updates.push((node_id(3), late));
+    assert_eq!(ledger.kept_round(Round(1)).unwrap(), Some(apart));
+    assert_eq!(ledger.kept_rounds().unwrap(), [Round(1)]);
+}
+
+#[test]
+fn the_oldest_closed_rounds_give_way_and_the_newest_stays() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    // Two updates of a quarter each: a closing takes a little more than half, and two take more than all.
+    let quarter = (MAX_HISTORY_BYTES / 4) as usize;
+    for round in 1..=3 {
+        ledger.keep_round(&kept(round, quarter)).unwrap();
+    }
+    assert_eq!(ledger.kept_rounds().unwrap(), [Round(3)]);
+    ledger.keep_round(&kept(4, 10)).unwrap();
+    assert_eq!(ledger.kept_rounds().unwrap(), [Round(3), Round(4)]);
+}
+
+#[test]
+fn an_advert_is_found_by_its_author_and_name() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    let said: Vec<(Advert, SignedAdvert)> = (0..3).map(|n| advert(node_id(1), 1, n)).collect();
+    for (advert, signed) in &said {
+        ledger.remember_advert(advert, signed).unwrap();
+    }
+    let (_, wanted) = &said[1];
+    assert_eq!(
+        ledger.advert(node_id(1), wanted.id()).unwrap().as_ref(),
+        Some(wanted)
+    );
+    assert_eq!(ledger.advert(node_id(2), wanted.id()).unwrap(), None);
+    let of = |kind, round| ledger.adverts_of(kind, round).unwrap().len();
+    assert_eq!(of("leave", None), 3);
+    assert_eq!(of("leave", Some(Round(3))), 3);
+    assert_eq!(of("leave", Some(Round(4))), 0);
+    assert_eq!(of("global", Some(Round(3))), 0);
+}
