@@ -44,6 +44,8 @@ impl Historian {
         round: Round,
         closing: ClosingId,
     ) -> Result<(), LedgerError> {
+        // A node that went on alone may follow a closing of that round after all. Then its updates are those that count.
+        self.awaited.remove(&round);
         for said in ledger.adverts_of("global", Some(round))? {
             // The disk is believed no more than a peer.
             let Ok(advert) = fednode_net::verify(&said) else {

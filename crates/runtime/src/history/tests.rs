@@ -225,6 +225,30 @@ fn without_a_mean_the_updates_are_kept_also_those_that_come_late() {
 }
 
 #[test]
+fn a_round_that_gets_its_closing_late_keeps_the_updates_that_it_counts() {
+    let world = World::new();
+    let store = world.store();
+    let mut historian = Historian::default();
+    let (said, global) = world.round(1, None);
+    historian.ended(&store.ledger, Round(1)).unwrap();
+    let (announced, signed) = world.advert(&world.members[0], 1, Body::Global(global.clone()));
+    for (advert, signed) in said.iter().chain([&(announced, signed)]) {
+        store.ledger.remember_advert(advert, signed).unwrap();
+    }
+    let id = global.id(Round(1));
+    historian.closed(&store.ledger, Round(1), id).unwrap();
+    // The same member speaks of the round once more.
+    let again = Body::Local(Local::new(global.parent, 100));
+    let (advert, signed) = world.advert(&world.members[0], 1, again);
+    historian.heard(&store.ledger, &advert, &signed).unwrap();
+    drop(store);
+    let history = audit(world.folder.path()).unwrap();
+    assert_eq!(history.rounds.len(), 1);
+    let row = &history.rounds[0];
+    assert_eq!((row.link, &row.verdict), (Link::First, &Verdict::Confirmed));
+}
+
+#[test]
 fn a_changed_history_is_false_and_says_where() {
     let world = World::new();
     let (said, global) = world.round(1, None);
