@@ -68,7 +68,7 @@ enum Command {
     Backup(command::backup::Args),
     /// Put a node back from its backup, here or on another machine.
     Restore(command::restore::Args),
-    /// Check the signed history in a state folder: who closed each round, whom it counts, and whether they signed it.
+    /// Check the signed history in a state folder: who closed each round, how many it counts, and whether they signed it.
     Audit(command::audit::Args),
     /// Replay what a node was told and what it answered, from the recording in its state folder.
     Replay(command::replay::Args),

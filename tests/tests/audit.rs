@@ -35,6 +35,7 @@ fn every_member_and_fedboot_can_prove_each_round_that_closed() {
             assert_eq!(row["members"], 2, "{row}");
             let link = if number == 1 { "first" } else { "linked" };
             assert_eq!(row["link"], link, "{row}");
+            assert_eq!(row["updates"].as_array().unwrap().len(), 2, "{row}");
         }
     }
     let means = |history: &Value| -> Vec<Value> {
@@ -56,7 +57,7 @@ fn every_member_and_fedboot_can_prove_each_round_that_closed() {
     }
     let text = String::from_utf8(audit(&copy, &[]).stdout).unwrap();
     assert!(
-        text.contains("4 rounds, 0 without a mean in common: 4 confirmed"),
+        text.contains("4 rounds: 4 confirmed, 0 without a mean"),
         "{text}"
     );
 }

@@ -21,6 +21,7 @@ use crate::answers::Answer;
 use crate::clock::Clock;
 use crate::config::MemberConfig;
 use crate::decoded::Decoded;
+use crate::history::KEPT_AT_ONCE;
 use crate::journal::{Entry, Journal};
 use crate::notes::Notebook;
 use crate::spans;
@@ -106,24 +107,29 @@ impl Base {
         }
     }
 
-    /// Enters a round that is over into the ledger. Of one that ended without a mean only the signed history tells.
+    /// Enters a round that is over into the ledger, with all closed rounds that are followed since.
     pub(crate) fn enter_closed(&self, round: Round, head: Head, by: Option<NodeId>, members: u32) {
         // The ledger is the list of means that a restart may go on from.
-        let (Some(closed_by), Some(mean)) = (by, head.mean) else {
-            self.journal.add(Entry::Ended(round));
-            return;
-        };
-        let closed = ClosedRound {
-            closed_at: self.now(),
-            closed_by,
-            members,
-            mean,
-        };
-        self.journal.add(Entry::Closed {
-            round: head.round,
-            closed,
-            closing: head.closing,
-        });
+        match (by, head.mean) {
+            (Some(closed_by), Some(mean)) if head.round >= round => {
+                let closed = ClosedRound {
+                    closed_at: self.now(),
+                    closed_by,
+                    members,
+                    mean,
+                };
+                self.journal.add(Entry::Closed {
+                    round: head.round,
+                    closed,
+                });
+            }
+            // Nobody closed it, or its mean was refused or lost.
+            _ => self.journal.add(Entry::Ended(round)),
+        }
+        // One input may lead a node over several closed rounds.
+        let chain = head.closing.into_iter().chain(head.ancestors);
+        self.journal
+            .add(Entry::Follows(chain.take(KEPT_AT_ONCE).collect()));
     }
 
     /// Tells peers that these blobs can be had here.

@@ -73,8 +73,8 @@ pub struct MemberConfig {
     pub linger: Duration,
     /// Name and version of the program, shown to peers and in `status`.
     pub software: String,
-    /// Small files, by name, that whoever looks at the state folder needs beside it and beside the spec. They are written once the folder is this
-    /// member's, and no other's or another federation's.
+    /// Small files, by name, that whoever looks at the state folder needs beside it and beside the spec. They are written once
+    /// the folder is this member's, and no other's or another federation's.
     pub facts: Vec<(&'static str, String)>,
     /// Told every address at which the member listens, with its node id.
     pub on_listening: Option<mpsc::Sender<String>>,

@@ -29,14 +29,12 @@ pub(crate) enum Entry {
     Record(Box<RoundRecord>),
     /// A round's training starts.
     Started { round: Round, at: Timestamp },
-    /// A round is closed, by the closing of this name.
-    Closed {
-        round: Round,
-        closed: ClosedRound,
-        closing: Option<ClosingId>,
-    },
+    /// A round is closed.
+    Closed { round: Round, closed: ClosedRound },
     /// A round is over without a mean in common.
     Ended(Round),
+    /// The newest closed rounds that are followed, newest first.
+    Follows(Vec<ClosingId>),
     /// A peer said a good hello.
     Peer {
         node: NodeId,
@@ -158,17 +156,9 @@ impl Writer {
                 ledger.record_metrics(record.round, &metrics_of(record))?;
             }
             Entry::Started { round, at } => ledger.start_round(*round, *at)?,
-            Entry::Closed {
-                round,
-                closed,
-                closing,
-            } => {
-                ledger.close_round(*round, closed)?;
-                if let Some(closing) = closing {
-                    self.historian.closed(ledger, *round, *closing)?;
-                }
-            }
+            Entry::Closed { round, closed } => ledger.close_round(*round, closed)?,
             Entry::Ended(round) => self.historian.ended(ledger, *round)?,
+            Entry::Follows(chain) => self.historian.follows(ledger, chain)?,
             Entry::Peer { node, role, at } => ledger.saw_peer(*node, *role, *at)?,
             Entry::Strike { node, at } => ledger.strike_peer(*node, 1, *at).map(drop)?,
             Entry::Event(event) => ledger.record_event(event)?,

@@ -115,7 +115,7 @@ fn organiser(folder: &Path, id: NodeId) -> Result<Organiser, RunError> {
     Ok(organiser)
 }
 
-fn call_by_name(book: &MemberBook) {
+pub(crate) fn call_by_name(book: &MemberBook) {
     for (certificate, _) in book.all(Timestamp(0)) {
         names::call(certificate.node, certificate.name);
     }

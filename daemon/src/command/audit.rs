@@ -31,8 +31,8 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         return Ok(());
     };
     let text = format!(
-        "round {round} is false: {why}. Compare with the folder of another member: if it has the same, its members were deceived; \
-         if not, this folder was changed"
+        "round {round} is false: {why}. Audit the folder of another member: if it is not false there, this folder was changed; \
+         if it is, please report it"
     );
     Err(fail(ExitCode::State, text))
 }
@@ -76,7 +76,8 @@ fn row(audited: &AuditedRound) -> Vec<String> {
     };
     let verdict = match &audited.verdict {
         Verdict::Confirmed => "confirmed".to_owned(),
-        Verdict::Incomplete(lacking) => format!("{lacking} updates are not here"),
+        Verdict::Signed => "signed".to_owned(),
+        Verdict::Unproven(why) => format!("unproven: {why}"),
         Verdict::False(why) => format!("FALSE: {why}"),
     };
     vec![
@@ -93,13 +94,13 @@ fn row(audited: &AuditedRound) -> Vec<String> {
 fn summary(history: &History) -> Vec<String> {
     let count =
         |wanted: fn(&AuditedRound) -> bool| history.rounds.iter().filter(|row| wanted(row)).count();
-    let confirmed = count(|row| row.verdict == Verdict::Confirmed);
-    let refuted = history.false_rounds().count();
-    let all = history.rounds.len();
     let mut lines = vec![format!(
-        "{all} rounds, {} without a mean in common: {confirmed} confirmed, {} incomplete, {refuted} false; {} follow one that is not here",
-        count(|row| row.link == Link::NoMean),
-        all - confirmed - refuted,
+        "{} rounds: {} confirmed, {} without a mean and signed, {} unproven, {} false; {} follow one that is not here",
+        history.rounds.len(),
+        count(|row| row.verdict == Verdict::Confirmed),
+        count(|row| row.verdict == Verdict::Signed),
+        count(|row| matches!(row.verdict, Verdict::Unproven(_))),
+        history.false_rounds().count(),
         count(|row| row.link == Link::Gap),
     )];
     let statements = match history.organiser {

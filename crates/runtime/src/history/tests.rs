@@ -1,12 +1,17 @@
 //! A history of real signatures, and each way of changing it.
 
 use fednode_core::membership::{Certificate, Ruling};
-use fednode_core::{Averaging, BlobRef, Fault, Lineage, Local, Role, Rule, Sequence, Weighting};
-use fednode_net::Identity;
-use fednode_store::Options;
+use fednode_core::{
+    Advert, AdvertId, Averaging, BlobRef, Body, Fault, FederationSpec, Global, Lineage, Local,
+    Member, Role, Round, Rule, Sequence, SignedAdvert, Timestamp, Weighting,
+};
+use fednode_net::{Identity, MemberBook};
+use fednode_store::ledger::KeptRound;
+use fednode_store::{Ledger, Options, Store};
 use tempfile::TempDir;
 
 use super::*;
+use crate::joining::SPEC_FILE;
 
 const NOW: Timestamp = Timestamp(1_700_000_000_000);
 
@@ -132,12 +137,12 @@ impl World {
                 self.advert(&self.members[0], round, Body::Global(global.clone()));
             // Every other round is closed by the node itself: its announcement comes after the note.
             if round.is_multiple_of(2) {
-                historian.closed(ledger, Round(round), id).unwrap();
+                historian.follows(ledger, &[id]).unwrap();
             }
             ledger.remember_advert(&advert, &signed).unwrap();
             historian.heard(ledger, &advert, &signed).unwrap();
             if !round.is_multiple_of(2) {
-                historian.closed(ledger, Round(round), id).unwrap();
+                historian.follows(ledger, &[id]).unwrap();
             }
             closings.push(global);
         }
@@ -202,7 +207,10 @@ fn what_is_not_kept_is_said_and_convicts_nobody() {
     let last = history.rounds.last().unwrap();
     assert_eq!(
         (last.link, &last.verdict),
-        (Link::Gap, &Verdict::Incomplete(1))
+        (
+            Link::Gap,
+            &Verdict::Unproven("1 of its updates are not here".to_owned())
+        )
     );
     assert_eq!(history.false_rounds().count(), 0);
 }
@@ -221,7 +229,9 @@ fn without_a_mean_the_updates_are_kept_also_those_that_come_late() {
     let history = audit(world.folder.path()).unwrap();
     let row = &history.rounds[0];
     assert_eq!((row.link, row.members), (Link::NoMean, 2));
-    assert_eq!((&row.verdict, history.signatures), (&Verdict::Confirmed, 2));
+    assert_eq!((&row.verdict, history.signatures), (&Verdict::Signed, 2));
+    let samples: Vec<u32> = row.updates.iter().map(|update| update.samples).collect();
+    assert_eq!(samples.iter().sum::<u32>(), 400);
 }
 
 #[test]
@@ -236,7 +246,7 @@ fn a_round_that_gets_its_closing_late_keeps_the_updates_that_it_counts() {
         store.ledger.remember_advert(advert, signed).unwrap();
     }
     let id = global.id(Round(1));
-    historian.closed(&store.ledger, Round(1), id).unwrap();
+    historian.follows(&store.ledger, &[id]).unwrap();
     // The same member speaks of the round once more.
     let again = Body::Local(Local::new(global.parent, 100));
     let (advert, signed) = world.advert(&world.members[0], 1, again);
@@ -284,6 +294,16 @@ fn a_changed_history_is_false_and_says_where() {
 
     is_false(updates[0].clone(), &updates, "closes no round");
 
+    let mut alone = global.clone();
+    alone.members.pop();
+    is_false(world.closing(alone), &updates, "fewer members");
+
+    let mut twice = global.clone();
+    twice.members.push(twice.members[1]);
+    is_false(world.closing(twice), &updates, "counted twice");
+
+    is_false(honest.clone(), &[updates[1].clone()], "of another member");
+
     let stranger = Identity::generate();
     let body = Body::Global(global);
     is_false(
@@ -291,6 +311,121 @@ fn a_changed_history_is_false_and_says_where() {
         &updates,
         "was no member",
     );
+}
+
+#[test]
+fn a_round_that_goes_on_from_another_mean_than_it_follows_is_false() {
+    let world = World::new();
+    let store = world.store();
+    let closings = world.play(&store.ledger, 1);
+    let mut other = closings[0].clone();
+    let id = other.id(Round(1));
+    other.mean = BlobRef::of(b"another mean");
+    let (said, mut next) = world.round(2, Some(&other));
+    let updates = said.map(|(mut advert, _)| {
+        let Body::Local(local) = &mut advert.body else {
+            unreachable!("both are updates")
+        };
+        local.follows = Some(id);
+        let author = world
+            .members
+            .iter()
+            .find(|one| one.node_id() == advert.author);
+        (advert.author, author.unwrap().seal(&advert))
+    });
+    next.previous = Some(id);
+    for (member, (_, signed)) in next.members.iter_mut().zip(&updates) {
+        member.advert = signed.id();
+    }
+    let kept = KeptRound {
+        round: Round(2),
+        closing: Some(world.advert(&world.members[0], 2, Body::Global(next)).1),
+        updates: updates.into(),
+    };
+    store.ledger.keep_round(&kept).unwrap();
+    drop(store);
+    let history = audit(world.folder.path()).unwrap();
+    let why = history.false_rounds().next();
+    assert_eq!(why.map(|(round, _)| round), Some(Round(2)));
+    assert!(why.unwrap().1.contains("another mean"), "{why:?}");
+}
+
+#[test]
+fn who_was_revoked_before_it_signed_is_unproven_and_convicts_nobody() {
+    let world = World::new();
+    world.play(&world.store().ledger, 1);
+    let file = world.folder.path().join("members");
+    let organiser = world.organiser.node_id();
+    let book = MemberBook::load(&file, organiser).unwrap();
+    let long_before = Timestamp(NOW.0 - 3_600_000);
+    let gone = world.members[1].node_id();
+    book.say(&world.organiser, long_before, Ruling::Revoke(gone))
+        .unwrap();
+    book.save(&file).unwrap();
+    let history = audit(world.folder.path()).unwrap();
+    match &history.rounds[0].verdict {
+        Verdict::Unproven(why) => assert!(why.contains("revoked"), "{why}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn only_the_organiser_of_the_federation_says_who_was_a_member() {
+    let world = World::new();
+    world.play(&world.store().ledger, 1);
+    let file = world.folder.path().join("members");
+    let usurper = Identity::generate();
+    let book = MemberBook::new(usurper.node_id());
+    let revoked = Identity::generate().node_id();
+    book.say(&usurper, NOW, Ruling::Revoke(revoked)).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    let refused = audit(world.folder.path()).unwrap_err().to_string();
+    assert!(refused.contains("has no `members`"), "{refused}");
+    book.save(&file).unwrap();
+    let refused = audit(world.folder.path()).unwrap_err();
+    assert!(matches!(refused, HistoryError::Members(_)), "{refused}");
+}
+
+#[test]
+fn a_complete_round_is_not_replaced_when_it_is_looked_at_again() {
+    let world = World::new();
+    let store = world.store();
+    let closings = world.play(&store.ledger, 1);
+    // After a restart, and after so many adverts that the updates of the round are no longer among the newest.
+    for round in 50..90 {
+        let (said, _) = world.round(round, None);
+        for (advert, signed) in &said[..1] {
+            store.ledger.remember_advert(advert, signed).unwrap();
+        }
+    }
+    let id = closings[0].id(Round(1));
+    Historian::default().follows(&store.ledger, &[id]).unwrap();
+    Historian::default().ended(&store.ledger, Round(1)).unwrap();
+    drop(store);
+    let history = audit(world.folder.path()).unwrap();
+    assert_eq!(history.rounds[0].verdict, Verdict::Confirmed);
+}
+
+#[test]
+fn closed_rounds_that_were_followed_at_once_are_all_kept() {
+    let world = World::new();
+    let store = world.store();
+    let mut closings: Vec<Global> = Vec::new();
+    let mut chain = Vec::new();
+    for round in 1..=3 {
+        let (said, global) = world.round(round, closings.last());
+        let announced = world.advert(&world.members[0], round, Body::Global(global.clone()));
+        for (advert, signed) in said.iter().chain([&announced]) {
+            store.ledger.remember_advert(advert, signed).unwrap();
+        }
+        chain.insert(0, global.id(Round(round)));
+        closings.push(global);
+    }
+    Historian::default().follows(&store.ledger, &chain).unwrap();
+    drop(store);
+    let history = audit(world.folder.path()).unwrap();
+    let links: Vec<Link> = history.rounds.iter().map(|row| row.link).collect();
+    assert_eq!(links, [Link::First, Link::Linked, Link::Linked]);
 }
 
 #[test]

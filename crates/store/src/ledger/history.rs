@@ -2,7 +2,7 @@
 //! is common to all there is no closing, and the updates are those that were heard.
 //!
 //! Rounds that others can check must outlive the newest adverts, which are all that a running node needs. So they are copied
-//! here when a round closes. The oldest rounds give way.
+//! here when a round closes. The oldest rounds are deleted first.
 
 use fednode_core::{AdvertId, NodeId, Round, SignedAdvert};
 use rusqlite::{OptionalExtension, Row, Transaction, named_params};
@@ -10,7 +10,7 @@ use rusqlite::{OptionalExtension, Row, Transaction, named_params};
 use super::rounds::MAX_ROUNDS;
 use super::{Ledger, LedgerError, node, round, stored};
 
-/// Most bytes of signed history: a thousand rounds of ten nodes that publish 6 kB each.
+/// Most bytes of signed history, but for the newest round: a thousand rounds of ten nodes that publish 6 kB each.
 pub const MAX_HISTORY_BYTES: u64 = 64 << 20;
 
 /// A round that is over, and what its members signed.
@@ -73,6 +73,7 @@ impl Ledger {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
         let closing = kept.closing.as_ref();
+        let updates = kept.updates.iter().map(|(_, advert)| advert);
         transaction
             .prepare_cached("DELETE FROM closings WHERE round = ?1")?
             .execute([kept.round.0])?;
@@ -84,7 +85,7 @@ impl Ledger {
                 ":round": kept.round.0,
                 ":payload": closing.map(|advert| &advert.payload),
                 ":signature": closing.map(|advert| &advert.signature),
-                ":bytes": closing.map_or(0, size),
+                ":bytes": closing.into_iter().chain(updates).map(size).sum::<i64>(),
             })?;
         for (author, advert) in &kept.updates {
             insert_update(&transaction, kept.round, *author, advert)?;
@@ -105,11 +106,13 @@ impl Ledger {
     ) -> Result<(), LedgerError> {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
-        let is_kept = transaction
-            .prepare_cached("SELECT 1 FROM closings WHERE round = ?1")?
-            .exists([round.0])?;
-        if is_kept {
+        // An author who says it twice counts twice against the bound, which is no less safe.
+        let kept = transaction
+            .prepare_cached("UPDATE closings SET bytes = bytes + ?2 WHERE round = ?1")?
+            .execute((round.0, size(advert)))?;
+        if kept > 0 {
             insert_update(&transaction, round, author, advert)?;
+            trim(&transaction)?;
         }
         Ok(transaction.commit()?)
     }
@@ -177,10 +180,6 @@ fn insert_update(
             &advert.payload,
             &advert.signature,
         ))?;
-    // An author who says it twice counts twice against the bound, which is no less safe.
-    transaction
-        .prepare_cached("UPDATE closings SET bytes = bytes + ?2 WHERE round = ?1")?
-        .execute((round.0, size(advert)))?;
     Ok(())
 }
 

@@ -88,6 +88,7 @@ CREATE TABLE counted (
     signature BLOB NOT NULL,
     PRIMARY KEY (round, author)
 ) STRICT;
+CREATE INDEX adverts_by_kind ON adverts(kind, round);
 ",
 ];
 

@@ -410,7 +410,7 @@ fn the_ledger_of_an_earlier_release_is_looked_at_as_it_is_and_opened_with_all_th
     ledger.start_round(Round(1), Timestamp(1)).unwrap();
     ledger
         .connection()
-        .execute_batch("DROP TABLE counted; DROP TABLE closings; PRAGMA user_version = 2;")
+        .execute_batch("DROP TABLE counted; DROP TABLE closings; DROP INDEX adverts_by_kind; PRAGMA user_version = 2;")
         .unwrap();
     drop(ledger);
     let looking = Ledger::open_read_only(home.path()).unwrap();
