@@ -4,7 +4,8 @@
 use std::fs;
 use std::path::Path;
 
-use fednode_e2e::{Federation, assert_fails, fednode, is_finished, json_of, run};
+use fednode_e2e::{Federation, assert_fails, fednode, is_finished, json_of, run, signal};
+use rustix::process::Signal;
 use serde_json::Value;
 
 fn audit(state: &Path, words: &[&str]) -> std::process::Output {
@@ -70,10 +71,11 @@ fn a_history_that_cannot_be_checked_says_why() {
         7,
         &["nowhere"],
     );
-    let node = federation.start_node(1, &[], &[]);
+    let mut node = federation.start_node(1, &[], &[]);
     node.wait_for("the last round", is_finished);
     let state = node.state.clone();
-    drop(node);
+    signal(node.id(), Signal::INT);
+    node.wait();
     let history = json_of(&audit(&state, &["--json"]));
     let rounds = history["rounds"].as_array().unwrap();
     assert_eq!(rounds.len(), 2, "{history}");
@@ -81,6 +83,21 @@ fn a_history_that_cannot_be_checked_says_why() {
         rounds.iter().all(|row| row["link"] == "no-mean"),
         "{history}"
     );
+    let spec = fs::read(state.join("federation.toml")).unwrap();
     fs::write(state.join("federation.toml"), "nodes = 3\n").unwrap();
     assert_fails(&audit(&state, &[]), 7, &["federation.toml"]);
+    fs::write(state.join("federation.toml"), spec).unwrap();
+    let ledger = state.join("ledger.sqlite");
+    let whole = fs::read(&ledger).unwrap();
+    for (cut, words) in [
+        (whole.len() / 2, "malformed"),
+        (0, "its log `ledger.sqlite-wal` is not beside it"),
+    ] {
+        // What an audit before has put beside it.
+        for log in ["ledger.sqlite-wal", "ledger.sqlite-shm"] {
+            _ = fs::remove_file(state.join(log));
+        }
+        fs::write(&ledger, &whole[..cut]).unwrap();
+        assert_fails(&audit(&state, &[]), 7, &[words, "the whole folder"]);
+    }
 }

@@ -53,11 +53,12 @@ fn run(
     let output = layer(input.clone(), weight.clone(), bias.clone());
     let factors = plain::<2>(random(&output.dims(), 4));
     let gradients = (output.clone() * factors).sum().backward();
+    let counts = "every operand of the layer is a leaf, and the loss depends on it";
     [
         values(&output),
-        values(&input.grad(&gradients).unwrap()),
-        values(&weight.grad(&gradients).unwrap()),
-        values(&bias.grad(&gradients).unwrap()),
+        values(&input.grad(&gradients).expect(counts)),
+        values(&weight.grad(&gradients).expect(counts)),
+        values(&bias.grad(&gradients).expect(counts)),
     ]
 }
 

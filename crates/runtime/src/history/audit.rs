@@ -21,7 +21,9 @@ use crate::organiser::MEMBERS_FILE;
 #[derive(Debug, thiserror::Error)]
 pub enum HistoryError {
     /// The state folder.
-    #[error(transparent)]
+    #[error(
+        "{0}; what an audit needs is the whole folder but `key`, `blobs` and `checkpoints`, in a place that can be written to"
+    )]
     Open(#[from] OpenError),
     /// Its ledger.
     #[error(transparent)]
@@ -179,13 +181,13 @@ pub fn audit(state: &Path) -> Result<History, HistoryError> {
 
 /// Reads the spec. Its hash is the federation's name, so a changed one is found out.
 fn spec_of(state: &Path, federation: FederationId) -> Result<FederationSpec, HistoryError> {
-    let unusable = |error: String| HistoryError::Spec(error);
     let text = std::fs::read_to_string(state.join(SPEC_FILE))
-        .map_err(|error| unusable(error.to_string()))?;
-    let spec = FederationSpec::from_toml(&text).map_err(|error| unusable(error.to_string()))?;
+        .map_err(|error| HistoryError::Spec(error.to_string()))?;
+    let spec =
+        FederationSpec::from_toml(&text).map_err(|error| HistoryError::Spec(error.to_string()))?;
     if spec.id() != federation {
         let text = "it is of another federation than the rounds: copy the whole folder again";
-        return Err(unusable(text.to_owned()));
+        return Err(HistoryError::Spec(text.to_owned()));
     }
     Ok(spec)
 }
@@ -262,7 +264,7 @@ impl Auditor<'_> {
         kept: &KeptRound,
         row: &mut AuditedRound,
     ) -> Result<Verdict, Flaw> {
-        let signed = self.accept_all(kept)?;
+        let signed = self.verify_updates(kept)?;
         for update in signed.values() {
             let Body::Local(local) = &update.body else {
                 return Err(Flaw::False("one of its updates is none".to_owned()));
@@ -273,6 +275,7 @@ impl Auditor<'_> {
             }
             row.updates.push(published(update, local, None));
         }
+        self.were_members(signed.values())?;
         if row.updates.is_empty() {
             return Err(Flaw::Unproven("no update is here".to_owned()));
         }
@@ -280,6 +283,8 @@ impl Auditor<'_> {
     }
 
     /// Looks at the announcement of a closing, and holds its members against what they signed.
+    ///
+    /// What is false is looked for first: what is only unproven must not hide it.
     fn look_at_closing(
         &mut self,
         kept: &KeptRound,
@@ -289,17 +294,16 @@ impl Auditor<'_> {
         row.link = Link::Gap;
         let before = self.before.take();
         let announced = self
-            .accept(closing)
+            .verify(closing)
             .map_err(|flaw| flaw.of("its announcement"))?;
         (row.closed_by, row.at) = (Some(announced.author), Some(announced.issued_at));
         let Body::Global(global) = &announced.body else {
             return Err(Flaw::False("its announcement closes no round".to_owned()));
         };
         (row.members, row.mean) = (global.members.len(), Some(global.mean.id));
-        let (named, parent) = (global.previous, global.parent);
         row.link = match before {
-            None if named.is_none() => Link::First,
-            Some((id, _)) if named == Some(id) => Link::Linked,
+            None if global.previous.is_none() => Link::First,
+            Some((id, _)) if global.previous == Some(id) => Link::Linked,
             _ => Link::Gap,
         };
         self.before = Some((global.id(announced.round), global.mean.id));
@@ -307,49 +311,52 @@ impl Auditor<'_> {
             let text = format!("its announcement closes round {}", announced.round);
             return Err(Flaw::False(text));
         }
-        if row.link == Link::Linked && before.is_some_and(|(_, mean)| mean != parent) {
-            let text = "it goes on from another mean than that of the round before";
-            return Err(Flaw::False(text.to_owned()));
+        let mean_before = before
+            .map(|(_, mean)| mean)
+            .filter(|_| row.link == Link::Linked);
+        if let Some(falsehood) = self.bounds_broken(global, mean_before) {
+            return Err(Flaw::False(falsehood.to_owned()));
         }
-        if (row.members as u64) < u64::from(self.spec.fewest_members()) {
-            return Err(Flaw::False(
-                "it counts fewer members than are needed".to_owned(),
-            ));
-        }
-        let signed = self.accept_all(kept)?;
+        let signed = self.verify_updates(kept)?;
         row.updates = counted(global, &signed);
         let of = |member: &Member| signed.get(&member.advert);
-        match certificate::confirm(self.spec, &self.schedule, (kept.round, global), of) {
-            Confirmation::Full => Ok(Verdict::Confirmed),
-            Confirmation::Lacking(members) if members.is_empty() => Err(Flaw::Unproven(
-                "most of its members signed for an earlier round".to_owned(),
-            )),
-            Confirmation::Lacking(members) => {
-                let lacking = members.len();
-                Err(Flaw::Unproven(format!(
-                    "{lacking} of its updates are not here"
-                )))
-            }
-            Confirmation::False(why) => Err(Flaw::False(why)),
+        let round = (kept.round, global);
+        let confirmation = certificate::confirm(self.spec, &self.schedule, round, of);
+        if let Confirmation::False(why) = confirmation {
+            return Err(Flaw::False(why));
+        }
+        self.were_members([&announced].into_iter().chain(signed.values()))?;
+        match confirmation {
+            Confirmation::Lacking(members) => Err(lacks(members.len())),
+            _ => Ok(Verdict::Confirmed),
         }
     }
 
-    /// Checks the updates of a round.
-    fn accept_all(&mut self, kept: &KeptRound) -> Result<BTreeMap<AdvertId, Accepted>, Flaw> {
+    /// Says which bound a closing breaks that goes on from this mean.
+    fn bounds_broken(&self, global: &Global, mean: Option<BlobId>) -> Option<&'static str> {
+        if mean.is_some_and(|mean| mean != global.parent) {
+            return Some("it goes on from another mean than that of the round before");
+        }
+        let is_too_small = (global.members.len() as u64) < u64::from(self.spec.fewest_members());
+        is_too_small.then_some("it counts fewer members than are needed")
+    }
+
+    /// Checks the signatures of the updates of a round.
+    fn verify_updates(&mut self, kept: &KeptRound) -> Result<BTreeMap<AdvertId, Accepted>, Flaw> {
         let mut signed = BTreeMap::new();
         for (author, said) in &kept.updates {
             let what = format!("the update of {}", author.short());
-            let accepted = self.accept(said).map_err(|flaw| flaw.of(&what))?;
-            if accepted.author != *author {
+            let update = self.verify(said).map_err(|flaw| flaw.of(&what))?;
+            if update.author != *author {
                 return Err(Flaw::False("is of another member".to_owned()).of(&what));
             }
-            signed.insert(accepted.id, accepted);
+            signed.insert(update.id, update);
         }
         Ok(signed)
     }
 
-    /// Checks the signature of an advert, and that its author might say it in this federation.
-    fn accept(&mut self, said: &SignedAdvert) -> Result<Accepted, Flaw> {
+    /// Checks the signature of an advert, and that it keeps within the bounds of this federation.
+    fn verify(&mut self, said: &SignedAdvert) -> Result<Accepted, Flaw> {
         let advert = fednode_net::verify(said)
             .map_err(|error| Flaw::False(format!("is not signed: {error}")))?;
         self.signatures += 1;
@@ -357,32 +364,47 @@ impl Auditor<'_> {
         advert
             .check(self.spec, self.federation, advert.expires_at)
             .map_err(|error| Flaw::False(format!("is refused: {error}")))?;
-        if let Some(book) = self.book {
-            let (author, at) = (advert.author, advert.issued_at);
-            let admitted = book.certificate(&author);
-            if admitted.is_none_or(|certificate| at > certificate.not_after) {
-                let text = format!("is of {}, who was no member then", author.short());
-                return Err(Flaw::False(text));
-            }
-            // Who counted it may not have heard of the revocation.
-            if !book.may_have_said(&author, at) {
-                let text = format!("was signed after {} was revoked", author.short());
-                return Err(Flaw::Unproven(text));
-            }
-        }
         Ok(Accepted {
             id: said.id(),
             advert,
         })
     }
 
+    /// Checks that these were members when they signed.
+    fn were_members<'a>(&self, signed: impl Iterator<Item = &'a Accepted>) -> Result<(), Flaw> {
+        let Some(book) = self.book else {
+            return Ok(());
+        };
+        let mut revoked = None;
+        for advert in signed {
+            let (author, at) = (advert.author, advert.issued_at);
+            let admitted = book.certificate(&author);
+            if admitted.is_none_or(|certificate| at > certificate.not_after) {
+                let text = format!("{} signed it, who was no member then", author.short());
+                return Err(Flaw::False(text));
+            }
+            if !book.may_have_said(&author, at) {
+                revoked = Some(author);
+            }
+        }
+        // Who counted it may not have heard of the revocation.
+        let unproven = |author: NodeId| {
+            let text = format!("{} signed it after it was revoked", author.short());
+            Err(Flaw::Unproven(text))
+        };
+        revoked.map_or(Ok(()), unproven)
+    }
+
     /// Returns the faults of which a signed advert is remembered.
     fn faults(&mut self, ledger: &Ledger) -> Result<Vec<ToldFault>, LedgerError> {
         let mut faults = Vec::new();
-        for said in ledger.adverts_of("fault", None)? {
-            let Ok(advert) = self.accept(&said) else {
+        for (_, said) in ledger.adverts_of("fault", None)? {
+            let Ok(advert) = self.verify(&said) else {
                 continue;
             };
+            if self.were_members([&advert].into_iter()).is_err() {
+                continue;
+            }
             if let Body::Fault(fault) = &advert.body {
                 faults.push(ToldFault {
                     round: advert.round,
@@ -395,6 +417,14 @@ impl Auditor<'_> {
         faults.sort_unstable();
         Ok(faults)
     }
+}
+
+/// Says what is not proven of a closing of which so many updates are not here.
+fn lacks(updates: usize) -> Flaw {
+    Flaw::Unproven(match updates {
+        0 => "most of its members signed for an earlier round".to_owned(),
+        some => format!("{some} of its updates are not here"),
+    })
 }
 
 fn published(update: &Accepted, local: &Local, weight: Option<f64>) -> AuditedUpdate {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fednode_core::{Advert, Body, ClosingId, Global, Round, SignedAdvert};
+use fednode_core::{Advert, Body, ClosingId, Global, NodeId, Round, SignedAdvert};
 use fednode_store::ledger::KeptRound;
 use fednode_store::{Ledger, LedgerError};
 
@@ -37,7 +37,7 @@ impl Historian {
         if self.awaited.is_empty() {
             return Ok(());
         }
-        for said in ledger.adverts_of("global", None)? {
+        for (_, said) in ledger.adverts_of("global", None)? {
             // The disk is believed no more than a peer.
             if let Ok(advert) = fednode_net::verify(&said) {
                 self.heard(ledger, &advert, &said)?;
@@ -52,12 +52,9 @@ impl Historian {
         if kept.is_some_and(|kept| kept.closing.is_some()) {
             return Ok(());
         }
-        let mut updates = BTreeMap::new();
-        for said in ledger.adverts_of("local", Some(round))? {
-            if let Ok(advert) = fednode_net::verify(&said) {
-                updates.insert(advert.author, said);
-            }
-        }
+        // Of two updates of an author the later one stays.
+        let updates = ledger.adverts_of("local", Some(round))?;
+        let updates: BTreeMap<NodeId, SignedAdvert> = updates.into_iter().collect();
         ledger.keep_round(&KeptRound {
             round,
             closing: None,

@@ -25,7 +25,7 @@ pub struct KeptRound {
 }
 
 impl Ledger {
-    /// Returns the remembered adverts of this kind, of one round or of all.
+    /// Returns the remembered adverts of this kind, of one round or of all, by author and in the order of their numbers.
     ///
     /// # Errors
     /// Fails if the database fails.
@@ -33,12 +33,13 @@ impl Ledger {
         &self,
         kind: &str,
         round: Option<Round>,
-    ) -> Result<Vec<SignedAdvert>, LedgerError> {
+    ) -> Result<Vec<(NodeId, SignedAdvert)>, LedgerError> {
         let connection = self.connection();
         let mut statement = connection.prepare_cached(
-            "SELECT payload, signature FROM adverts WHERE kind = ?1 AND (?2 IS NULL OR round = ?2)",
+            "SELECT author, payload, signature FROM adverts WHERE kind = ?1 AND (?2 IS NULL OR round = ?2)
+             ORDER BY author, incarnation, counter",
         )?;
-        let adverts = statement.query_map((kind, round.map(|round| round.0)), read_advert)?;
+        let adverts = statement.query_map((kind, round.map(|round| round.0)), read_update)?;
         Ok(adverts.collect::<Result<_, _>>()?)
     }
 
@@ -149,9 +150,7 @@ impl Ledger {
         let mut statement = connection.prepare_cached(
             "SELECT author, payload, signature FROM counted WHERE round = ?1 ORDER BY author",
         )?;
-        let updates = statement.query_map([round.0], |row| {
-            Ok((node(row, "author")?, read_advert(row)?))
-        })?;
+        let updates = statement.query_map([round.0], read_update)?;
         Ok(Some(KeptRound {
             round,
             closing,
@@ -181,6 +180,10 @@ fn insert_update(
             &advert.signature,
         ))?;
     Ok(())
+}
+
+fn read_update(row: &Row<'_>) -> rusqlite::Result<(NodeId, SignedAdvert)> {
+    Ok((node(row, "author")?, read_advert(row)?))
 }
 
 fn read_closing(row: &Row<'_>) -> rusqlite::Result<Option<SignedAdvert>> {

@@ -92,7 +92,8 @@ CREATE INDEX adverts_by_kind ON adverts(kind, round);
 ",
 ];
 
-/// The oldest schema that can be looked at as it is: later steps only add tables, and whoever reads those copes without.
+/// The oldest schema that can be looked at as it is: later steps only add tables and indexes, and whoever
+/// reads those tables copes without.
 const READABLE: i64 = 2;
 
 /// Opens, checks and migrates the database.
@@ -119,6 +120,9 @@ pub(super) fn open_read_only(path: &Path) -> Result<Connection, LedgerError> {
     let connection = Connection::open_with_flags(path, flags)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     match version(&connection)? {
+        0 => Err(LedgerError::Damaged(
+            "it is empty, since its log `ledger.sqlite-wal` is not beside it".to_owned(),
+        )),
         found if found < READABLE => Err(LedgerError::Older(found)),
         found => check_newer(found).map(|()| connection),
     }
