@@ -288,13 +288,28 @@ impl Budget {
             return Noise::of_all(noises)
                 .map_or(f64::INFINITY, |noise| gaussian::epsilon(noise, self.delta));
         }
-        let curve = costs
-            .iter()
-            .fold(Curve::zero(Orders::Google), |curve, cost| match cost {
-                Cost::Gaussian(noise) => curve.with_gaussian(*noise),
-                Cost::Training(run) => curve.with_sampled(run),
-            });
+        let (mut curve, mut runs) = (Curve::zero(Orders::Google), Vec::<Sampled>::new());
+        for cost in costs {
+            match cost {
+                Cost::Gaussian(noise) => curve = curve.with_gaussian(*noise),
+                Cost::Training(run) => join(&mut runs, *run),
+            }
+        }
+        let curve = runs.iter().fold(curve, Curve::with_sampled);
         curve.epsilon(self.delta).value
+    }
+}
+
+/// Adds a run to others. Rounds of one federation are alike, and steps alike are accounted at once.
+fn join(runs: &mut Vec<Sampled>, run: Sampled) {
+    let is_alike = |other: &&mut Sampled| other.rate == run.rate && other.noise == run.noise;
+    match runs
+        .iter_mut()
+        .find(is_alike)
+        .map(|alike| (alike.steps.checked_add(run.steps), alike))
+    {
+        Some((Some(steps), alike)) => alike.steps = steps,
+        _ => runs.push(run),
     }
 }
 

@@ -14,6 +14,7 @@
 //! | [`budget`] | what was released, what it cost, and whether another release still fits |
 //! | [`statistics`] | the mechanism for class statistics: sensitivity, noise by statistic, shares of members |
 //! | [`discrete`] | noise on whole numbers, drawn without a float |
+//! | [`rounded`] | the same for training, where it has to be fast |
 //!
 //! # From ε to noise on a grid
 //!
@@ -64,5 +65,6 @@ pub mod gaussian;
 mod normal;
 pub mod pld;
 pub mod rdp;
+pub mod rounded;
 pub mod statistics;
 pub mod units;

@@ -16,15 +16,19 @@
 //! | both directions, a sample added and a sample removed | here | the larger ε counts |
 //! | the grid and the tilt follow from the Rényi bound, then from the last answer | here | every choice gives a bound; the least is taken |
 //!
+//! [`strongest_attack`] says what an attack reaches at most.
+//!
 //! The steps must be known beforehand. Where later releases depend on what earlier ones said, [`crate::budget`] uses the
 //! Rényi curves, for which a limit that is checked at every release is proven to hold.
 
+mod attack;
 mod compose;
 mod grid;
 
 use crate::rdp::{Curve, Orders, Sampled};
 use crate::units::{Delta, Epsilon};
 
+pub use attack::strongest_attack;
 use compose::{Composed, Plan};
 use grid::Direction;
 

@@ -40,6 +40,8 @@ const NEGLIGIBLE: f64 = 36.0;
 const ROUNDING: f64 = 1e-14;
 /// The least order that bounds ε: the bound is not stable near 1, and not useful there.
 const LEAST_ORDER: f64 = 1.01;
+/// How near the least noise the search comes, as a share of it.
+const NOISE_STEP: f64 = 1e-4;
 
 /// Steps of one training run: noise on the sum over a Poisson sample of everybody's samples.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -160,6 +162,35 @@ impl Curve {
         }
         best
     }
+}
+
+/// Returns the noise with which a training run of so many steps costs (ε, δ) at most, and 0.01 % above the least such noise at most.
+///
+/// `None` if that is out of a noise's range, and for a run without steps.
+pub fn noise_for(epsilon: Epsilon, delta: Delta, rate: Rate, steps: u32) -> Option<Noise> {
+    let passes = |noise: f64| {
+        let noise = Noise::new(noise).ok()?;
+        let run = Sampled { rate, noise, steps };
+        let cost = Curve::zero(Orders::Google).with_sampled(&run);
+        Some(cost.epsilon(delta).value <= epsilon.get())
+    };
+    let mut above = 1.0;
+    while !passes(above)? {
+        above *= 2.0;
+    }
+    while passes(above / 2.0)? {
+        above /= 2.0;
+    }
+    let mut below = above / 2.0;
+    while above / below > 1.0 + NOISE_STEP {
+        let middle = (above * below).sqrt();
+        if passes(middle)? {
+            above = middle;
+        } else {
+            below = middle;
+        }
+    }
+    Noise::new(above).ok()
 }
 
 fn epsilon_at(order: f64, value: f64, delta: f64) -> f64 {
