@@ -152,7 +152,8 @@ pub(crate) const TABLE: &[Row] = &[
         when: "tables, texts, other images",
         applies: |facts| !facts.is_small_and_grey(),
         advice: "read what others can see before you join",
-        why: "there is no promise for tables, texts and features of a backbone yet",
+        why: "there is no promise for raw tables and texts yet; for other data `--privacy dp:8 --algorithm fedper` makes one, which \
+              needs thousands of samples a node",
         page: "docs/explanation/privacy.md",
     },
 ];

@@ -76,6 +76,36 @@ fn a_swarm_with_a_promise_counts_what_each_node_releases() {
 }
 
 #[test]
+fn a_swarm_that_trains_under_a_promise_counts_each_round() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let more = ["--no-control", "--algorithm", "fedper", "--model", "mlp"];
+    let more = [&PROMISE[..], &more].concat();
+    let summary = json_of(&run(command("swarm", &out, &more)));
+    assert_eq!(summary["privacy"]["mode"], "dp:40");
+    let releases = json(&out.join("nodes/2/state/privacy.json"));
+    let releases = releases.as_array().unwrap();
+    assert_eq!(releases.len(), 2, "one release in each of two rounds");
+    for release in releases {
+        assert_eq!(release["what"], "the training of a round");
+        assert!(
+            release["mechanism"]["training"]["steps"].as_u64().unwrap() > 1,
+            "{release}"
+        );
+    }
+    let mut look = fednode();
+    look.args(["privacy", "--json", "--config"]);
+    look.arg(out.join("nodes/2/node.toml"));
+    let answer = json_of(&run(look));
+    // All rounds together cost what the federation promises.
+    let spent = answer["spent"]["epsilon"].as_f64().unwrap();
+    assert!((39.0..=40.0).contains(&spent), "{answer}");
+    assert_eq!(answer["attacks"][0]["attack"], "loss");
+    // Every node counts alike, so that none says how many samples it has.
+    assert!(numbers_of_samples(&out).iter().all(|told| *told == 1));
+}
+
+#[test]
 fn a_simulation_with_a_promise_is_repeated_to_the_last_bit() {
     let folder = tempfile::tempdir().unwrap();
     let summaries = ["a", "b"].map(|name| {

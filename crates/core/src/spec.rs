@@ -226,7 +226,8 @@ crate::config! {
         warmup_rounds: u32 = 0,
         /// What share of itself a trained parameter loses in a step, times the step size (0 or above).
         weight_decay: f64 = 0.0,
-        /// Length to which the gradient of a step is cut down if it is longer (0 for never).
+        /// Length to which the gradient of a step is cut down if it is longer (0 for never). With `privacy.epsilon` it is that
+        /// of each sample's gradient, and 0 stands for 1.
         clip_norm: f64 = 0.0,
         /// What is done to training images, anew in every epoch: `none`, `crop` (shifted by up to 4 pixels), `flip` (half of
         /// them mirrored) or `crop-flip`.

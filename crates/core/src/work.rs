@@ -47,8 +47,24 @@ pub trait Worker: Send {
     /// [`WorkError::Misfit`] if it does not fit the model; nothing is changed then.
     fn restore(&mut self, state: &ParamSet) -> Result<(), WorkError>;
 
+    /// Returns how the steps of a round's training are protected; `None` where nothing bounds what they tell of a sample.
+    fn noisy_steps(&self) -> Option<NoisySteps> {
+        None
+    }
+
     /// Takes a secret of the node, the same after every start: what it draws of it nobody else can know.
     fn take_secret(&mut self, secret: &[u8; 32]);
+}
+
+/// Steps of training, each with noise on a sum over samples that were drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct NoisySteps {
+    /// The probability with which each sample takes part in a step, above 0, at most 1.
+    pub rate: f64,
+    /// The standard deviation of the noise over the length of the longest summand.
+    pub noise: f64,
+    /// How many steps.
+    pub steps: u32,
 }
 
 /// One thing to do.

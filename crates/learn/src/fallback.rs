@@ -19,7 +19,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use fednode_core::ParamSet;
-use fednode_core::work::{Order, Outcome, Watch, WorkError, Worker};
+use fednode_core::work::{NoisySteps, Order, Outcome, Watch, WorkError, Worker};
 
 /// Makes a worker that computes elsewhere, as it is before the first round.
 pub type MakeSpare = Box<dyn Fn() -> Result<Box<dyn Worker>, WorkError> + Send>;
@@ -192,6 +192,10 @@ impl Worker for Fallback {
         spare.restore(state)?;
         self.replace(spare, &panic);
         Ok(())
+    }
+
+    fn noisy_steps(&self) -> Option<NoisySteps> {
+        self.worker.noisy_steps()
     }
 
     fn take_secret(&mut self, secret: &[u8; 32]) {

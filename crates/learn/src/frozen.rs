@@ -308,6 +308,7 @@ mod tests {
             epochs: Epochs::All,
             budget,
             resident: None,
+            draws: None,
         };
         let (samples, device, mut watch) =
             (samples(), Device::flex(), |_| ControlFlow::Continue(()));

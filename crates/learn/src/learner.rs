@@ -22,6 +22,7 @@ use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
 use crate::feature_cache::CacheBudget;
 use crate::pool::{Mixture, PoolSettings};
+use crate::private::Promise;
 use crate::train::{self, Epochs};
 
 use self::ahead::Ahead;
@@ -140,6 +141,7 @@ impl Learner {
             learner.parts.agreement = Some(learner.new_agreement(spec)?);
         }
         learner.parts.noised = learner.new_noised(spec)?;
+        learner.training.promise = Promise::of(spec, node_seed, learner.data.train.len())?;
         Ok(learner)
     }
 
@@ -236,7 +238,7 @@ impl Learner {
             steps,
             multiply_adds,
         } = outcome;
-        let routed = self.told_routed(routed);
+        let (n_samples, routed) = self.told(routed);
         let total = f64::from(routed.iter().sum::<u32>().max(1));
         Update {
             shared: self.shared().map(Arc::new),
@@ -248,7 +250,7 @@ impl Learner {
                 .zip(routed.iter().copied().chain(std::iter::repeat(0)))
                 .collect(),
             proxies: self.proxies(),
-            n_samples: self.told_samples(),
+            n_samples,
             train_loss,
             expert_share: routed
                 .iter()

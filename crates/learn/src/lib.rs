@@ -23,6 +23,7 @@
 //! - `pool`: the stage after the last round, a mixture of everybody's private modules.
 //! - `frozen`: what frozen parts make of each sample, computed once per stage; [`CacheBudget`]: where that is kept, memory or a
 //!   file; `augment`: random crops and flips.
+//! - `private`: training under a promise of differential privacy; `noised`: statistics under one.
 //! - `worker`: a learner as the [`fednode_core::work::Worker`] that live driver and simulator give their orders to.
 //! - the rest: the training loop, evaluation, and the way of numbers to the device and back.
 //!
@@ -82,6 +83,7 @@ mod maps;
 mod memory;
 mod noised;
 mod pool;
+mod private;
 mod resident;
 mod train;
 mod vulkan;

@@ -105,43 +105,46 @@ fn noise_of(spec: &FederationSpec) -> Result<Option<Noise>, ConfigError> {
     })
 }
 
-/// Lets a spec with a promise exchange noised statistics, and nothing else.
+/// Lets a spec with a promise exchange noised statistics, if statistics of peers are all that it exchanges. Tells whether they
+/// are.
 ///
 /// # Errors
 /// Names the key to change where something would be published that the promise does not cover.
-pub(crate) fn protect(spec: &mut FederationSpec) -> Result<(), ConfigError> {
+pub(crate) fn protect(spec: &mut FederationSpec) -> Result<bool, ConfigError> {
+    let is_agreement = |experts: &ExpertExchange| {
+        [agreement::MATCHING, MATCHING].contains(&experts.matching.name())
+    };
+    if !spec.exchange.experts.as_ref().is_some_and(is_agreement) {
+        return Ok(false);
+    }
     let Some(noise) = noise_of(spec)? else {
-        return Ok(());
+        return Ok(false);
     };
     let refuse = |text: &str| Err(ConfigError(format!("`privacy.epsilon` {text}")));
-    if !spec.data.columns.is_empty() || !maps::suit(&spec.architecture()) {
+    if !maps::suit(&spec.architecture()) {
         return refuse(
-            "is for images of at least 6x6 pixels: other data have no features of bounded length yet",
+            "with profile `agreement` is for images of at least 6x6 pixels: other data have no features of bounded length yet; \
+             take `fedavg`, `fedper`, or `fedmoe-da` with `hyper.profile=paper`",
         );
     }
     if spec.model.backbone.is_some() {
-        return refuse("does not go with `model.backbone` yet: leave one of both out");
-    }
-    if spec.pool.is_enabled() {
-        return refuse("protects no private modules: leave `pool` out");
-    }
-    if spec.statistics.enabled {
         return refuse(
-            "does not go with `statistics.enabled`: profile `agreement` has its statistics",
+            "with profile `agreement` does not go with `model.backbone` yet: leave it out, or take `fedavg` or `fedper`",
         );
     }
-    let is_averaged = spec.exchange.averaging.is_some();
-    match &mut spec.exchange.experts {
-        Some(experts) if !is_averaged && experts.matching.name() == agreement::MATCHING => {
-            experts.matching = fednode_core::Matching::named(MATCHING);
-            experts.noise = Some(noise.get() / Shares::STUDY.parts().1.sqrt());
-            Ok(())
-        }
-        _ => refuse(
-            "protects statistics alone, and this algorithm publishes parameters: take `fedmoe-da` with \
-             `hyper.profile=agreement` and `hyper.base=local`",
-        ),
+    if spec.pool.is_enabled() {
+        return refuse("with profile `agreement` protects no private modules: leave `pool` out");
     }
+    if spec.exchange.averaging.is_some() {
+        return refuse(
+            "protects the statistics of profile `agreement` with `hyper.base=local` alone",
+        );
+    }
+    if let Some(experts) = &mut spec.exchange.experts {
+        experts.matching = fednode_core::Matching::named(MATCHING);
+        experts.noise = Some(noise.get() / Shares::STUDY.parts().1.sqrt());
+    }
+    Ok(true)
 }
 
 impl Noised {

@@ -4,6 +4,8 @@
 //! epoch comes from a fresh stream per (seed, node, round, epoch), so an interrupted round repeats identically. Batches are
 //! of nearly one size and nothing is dropped.
 
+mod lots;
+
 use std::borrow::Cow;
 
 use burn::tensor::activation::log_softmax;
@@ -21,6 +23,7 @@ use crate::explosion;
 use crate::feature_cache::CacheBudget;
 use crate::frozen::Source;
 use crate::optimizer::Stepper;
+use crate::private::Draws;
 use crate::random::{self, Purpose};
 use crate::resident::Resident;
 
@@ -36,6 +39,8 @@ pub(crate) struct Schedule<'a> {
     pub(crate) budget: &'a CacheBudget,
     /// The samples on the device, if they are there.
     pub(crate) resident: Option<&'a Resident>,
+    /// Under a promise of privacy, the draws of the round.
+    pub(crate) draws: Option<&'a Draws>,
 }
 
 /// Which epochs of a local update are run, counting from 1.
@@ -191,7 +196,10 @@ fn run(
                 epochs,
                 batch_size,
             };
-            outcome.train_loss = run.run(&mut outcome, watch)?;
+            outcome.train_loss = match (schedule.draws, stage) {
+                (Some(draws), Stage::Pass(_)) => run.run_lots(draws, &mut outcome, watch)?,
+                _ => run.run(&mut outcome, watch)?,
+            };
         }
     }
     Ok(outcome)
@@ -273,17 +281,7 @@ impl Epoch<'_, '_> {
     /// Returns the mean loss over the samples.
     fn run(&mut self, outcome: &mut Outcome, watch: &mut Watch<'_>) -> Result<f64, LearnError> {
         let order = self.order();
-        let stream = self.stream([Purpose::Augmentation, Purpose::FinishingAugmentation]);
-        self.stepper
-            .begin_epoch(self.stream([Purpose::Dropout, Purpose::FineTuningDropout]));
-        let looks_only = self.algorithm.looks_only(self.stage);
-        let augmentation = if looks_only {
-            Augmentation::None
-        } else {
-            self.ctx.training.augmentation
-        };
-        self.source
-            .begin_epoch(&order, Augmenter::new(augmentation, stream));
+        self.begin(&order);
         let batches = order.len().div_ceil(self.batch_size) as u32;
         let mut losses = Losses::default();
         for (batch, positions) in (1..).zip(batch::divide(&order, self.batch_size)) {
@@ -308,6 +306,21 @@ impl Epoch<'_, '_> {
             }
         }
         Ok(losses.total / order.len().max(1) as f64)
+    }
+
+    /// Begins to go over the samples in this order.
+    fn begin(&mut self, order: &[u32]) {
+        let stream = self.stream([Purpose::Augmentation, Purpose::FinishingAugmentation]);
+        self.stepper
+            .begin_epoch(self.stream([Purpose::Dropout, Purpose::FineTuningDropout]));
+        let looks_only = self.algorithm.looks_only(self.stage);
+        let augmentation = if looks_only {
+            Augmentation::None
+        } else {
+            self.ctx.training.augmentation
+        };
+        self.source
+            .begin_epoch(order, Augmenter::new(augmentation, stream));
     }
 
     /// Refuses a batch whose loss has left all bounds.
@@ -408,6 +421,7 @@ mod tests {
                 epochs: Epochs::All,
                 budget: &CacheBudget::default(),
                 resident: None,
+                draws: None,
             };
             select(&samples, &selection, schedule).labels.clone()
         };

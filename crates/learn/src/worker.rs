@@ -3,7 +3,8 @@
 //! Only translation. What an order means is the learner's; what is ordered when is the caller's.
 
 use fednode_core::work::{
-    Evaluations, Order, Outcome, PrivateModule, Received, Splits, Watch, WorkError, Worker,
+    Evaluations, NoisySteps, Order, Outcome, PrivateModule, Received, Splits, Watch, WorkError,
+    Worker,
 };
 use fednode_core::{ParamSet, Score};
 
@@ -57,6 +58,10 @@ impl Worker for Learner {
 
     fn restore(&mut self, state: &ParamSet) -> Result<(), WorkError> {
         Ok(self.restore(state)?)
+    }
+
+    fn noisy_steps(&self) -> Option<NoisySteps> {
+        self.steps_of_a_round()
     }
 
     fn take_secret(&mut self, secret: &[u8; 32]) {

@@ -5,7 +5,7 @@
 mod common;
 
 use common::federation::{self as fed, data, learner, peers, update};
-use fednode_core::spec::Preset;
+use fednode_core::spec::{Preset, TableColumn};
 use fednode_core::{FederationSpec, HyperValue, ParamSet};
 use fednode_learn::{Exposure, Learner, NoiseKey, Subset, algorithm};
 
@@ -183,6 +183,11 @@ fn an_attack_finds_who_is_in_open_sums_and_not_in_noised_ones() {
 
 type Change = fn(&mut FederationSpec);
 
+fn trained(spec: &mut FederationSpec, algorithm: &str) {
+    algorithm.clone_into(&mut spec.algorithm);
+    spec.hyper.clear();
+}
+
 #[test]
 fn what_a_promise_does_not_cover_is_refused() {
     let refused = |change: Change| {
@@ -191,18 +196,43 @@ fn what_a_promise_does_not_cover_is_refused() {
         change(&mut spec);
         algorithm::fill_exchange(&mut spec).unwrap_err().0
     };
-    let cases: [(&str, Change); 5] = [
-        ("publishes parameters", |spec| {
-            "fedavg".clone_into(&mut spec.algorithm);
-            spec.hyper.clear();
-        }),
-        ("publishes parameters", |spec| {
+    let cases: [(&str, Change); 10] = [
+        ("hyper.base=local", |spec| {
             let fedper = HyperValue::Text("fedper".into());
             spec.hyper.insert("base".into(), fedper);
         }),
         ("`pool`", |spec| spec.pool.preset = Some(Preset::Fixed)),
         ("statistics.enabled", |spec| spec.statistics.enabled = true),
         ("is for images", |spec| spec.fingerprints.input = [1, 1, 30]),
+        ("single gradients do not bound: take fedavg", |spec| {
+            trained(spec, "fedproto")
+        }),
+        ("training.ahead_epochs", |spec| {
+            trained(spec, "fedavg");
+            spec.training.ahead_epochs = 1;
+        }),
+        ("pool.preset=best", |spec| {
+            trained(spec, "fedper");
+            spec.pool.preset = Some(Preset::Best);
+        }),
+        ("batch normalisation", |spec| {
+            trained(spec, "fedavg");
+            spec.model.name = "resnet-8".into();
+        }),
+        ("not for texts", |spec| {
+            trained(spec, "fedavg");
+            spec.model.name = "fasttext".into();
+            spec.fingerprints.input = [1, 1, 30];
+            spec.fingerprints.vocabulary_size = 50;
+        }),
+        ("raw tables", |spec| {
+            trained(spec, "fedavg");
+            spec.data.columns = vec![TableColumn {
+                name: "age".into(),
+                range: [0.0, 1.0],
+                ..TableColumn::default()
+            }];
+        }),
     ];
     for (expected, change) in cases {
         let got = refused(change);

@@ -26,11 +26,20 @@ use crate::spans;
 use crate::trainer::{Timed, TrainerCard, TrainerThread};
 use crate::work::{self, Purpose};
 
+/// Whoever trains at a desk.
+pub(crate) struct Staff {
+    pub(crate) thread: TrainerThread,
+    pub(crate) card: TrainerCard,
+    pub(crate) releases: Releases,
+}
+
 /// The thread that trains, what it is, and its books.
 pub(crate) struct Desk {
     pub(crate) trainer: Option<TrainerThread>,
     pub(crate) card: TrainerCard,
     pub(crate) book: RoundBook,
+    /// What is counted before it is published, of a member that trains.
+    releases: Option<Releases>,
     /// The round after which training ahead begins, once its update is published and copied for a checkpoint.
     ahead_due: Option<Round>,
     /// The newest round whose update had to wait for disk space.
@@ -38,11 +47,17 @@ pub(crate) struct Desk {
 }
 
 impl Desk {
-    pub(crate) fn new(trainer: Option<TrainerThread>, card: TrainerCard, book: RoundBook) -> Self {
+    /// Makes the desk of whoever trains, or of nobody.
+    pub(crate) fn new(staff: Option<Staff>, book: RoundBook) -> Self {
+        let (trainer, card, releases) = match staff {
+            Some(staff) => (Some(staff.thread), staff.card, Some(staff.releases)),
+            None => Default::default(),
+        };
         Self {
             trainer,
             card,
             book,
+            releases,
             ahead_due: None,
             without_space: None,
         }
@@ -62,7 +77,7 @@ impl Desk {
 
     /// Trains a round from the shared part of this lineage.
     pub(crate) fn train(&mut self, base: &mut Base, round: Round, lineage: Lineage) {
-        let Some(trainer) = self.trainer.clone() else {
+        let (Some(trainer), Some(releases)) = (self.trainer.clone(), self.releases.clone()) else {
             return;
         };
         let purpose = Purpose {
@@ -76,7 +91,6 @@ impl Desk {
         // An evaluation takes the trainer's time, so those before the exchange are made in some rounds only.
         let fully = self.book.calendar().evaluates_fully(round);
         let splits = fully.then_some(Splits::ValidationAndTest);
-        let releases = Releases::new(&base.spec, base.config.privacy.clone());
         base.start(train(
             trainer,
             purpose,

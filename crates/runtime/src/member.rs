@@ -27,7 +27,7 @@ use crate::clock::Clock;
 use crate::config::{Control, MemberConfig};
 use crate::control::Server;
 use crate::decoded::Decoded;
-use crate::desk::Desk;
+use crate::desk::{Desk, Staff};
 use crate::driver::{Driver, Inlets, Parts, Past};
 use crate::ending::Finished;
 use crate::error::RunError;
@@ -42,7 +42,7 @@ use crate::recording::{self, Origin, Recorder};
 use crate::records;
 use crate::releases::Releases;
 use crate::token;
-use crate::trainer::{Trainer, TrainerCard, TrainerThread};
+use crate::trainer::{Trainer, TrainerThread};
 use crate::watched::Watched;
 
 /// Runs a training node until all rounds are done (and it has lingered), or until it is stopped.
@@ -58,7 +58,7 @@ pub async fn run_node(
     stop: CancellationToken,
 ) -> Result<Finished, RunError> {
     let Trainer { mut worker, card } = trainer;
-    let releases = Releases::new(&config.spec, config.privacy.clone());
+    let releases = Releases::new(&config.spec, config.privacy.clone(), worker.noisy_steps());
     releases
         .check()
         .map_err(|error| RunError::Configuration(error.to_string()))?;
@@ -78,7 +78,12 @@ pub async fn run_node(
         }
     };
     let machine = machine.auditing_by(DrawSeed::of(opened.identity.audit_secret()));
-    opened.run(config, machine, Some(thread), card, stop).await
+    let staff = Staff {
+        thread,
+        card,
+        releases,
+    };
+    opened.run(config, machine, Some(staff), stop).await
 }
 
 /// Runs an aggregator until it is stopped, or until all rounds are done if it is configured to end then.
@@ -99,9 +104,7 @@ pub async fn run_aggregator(
             Aggregator::restore(spec, opened.me, head)
         }
     };
-    opened
-        .run(config, machine, None, TrainerCard::default(), stop)
-        .await
+    opened.run(config, machine, None, stop).await
 }
 
 /// What a state folder's newest checkpoint holds of the node's model.
@@ -258,8 +261,7 @@ impl Opened {
         self,
         config: MemberConfig,
         machine: M,
-        trainer: Option<TrainerThread>,
-        card: TrainerCard,
+        staff: Option<Staff>,
         stop: CancellationToken,
     ) -> Result<Finished, RunError> {
         let Self {
@@ -308,7 +310,7 @@ impl Opened {
         let driver = Driver::new(Parts {
             machine: Watched::new(machine, recorder),
             base,
-            desk: Desk::new(trainer, card, book),
+            desk: Desk::new(staff, book),
             keeper: Keeper::new(store.checkpoints, own),
             inlets,
         });

@@ -6,7 +6,7 @@
 //!                                                                    └─► the node ends and says why; nothing has left
 //! ```
 //!
-//! A release is entered before anything of it is published. A federation that promises nothing is entered once, as a release
+//! Class statistics are one release. Under training that a promise covers each round is one, of so many noisy steps. A release is entered before anything of it is published. A federation that promises nothing is entered once, as a release
 //! without a bound, and no budget allows it. Nodes that share a file share a budget: give all
 //! federations of the same data the same file.
 
@@ -14,13 +14,13 @@ use std::fs::{self, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use fednode_core::work::Update;
-use fednode_core::{FederationId, FederationSpec};
+use fednode_core::work::{NoisySteps, Update};
+use fednode_core::{BlobId, FederationId, FederationSpec};
 use fednode_privacy::budget::{
     Adjacency, Budget, Calibrated, Change, Mechanism, Refusal, Release, Unit,
 };
 use fednode_privacy::statistics::Shares;
-use fednode_privacy::units::{Delta, Epsilon};
+use fednode_privacy::units::{Delta, Epsilon, Rate};
 use fednode_store::whole_file;
 use serde::{Deserialize, Serialize};
 
@@ -108,6 +108,7 @@ pub struct Releases {
     owner: OwnersBudget,
     federation: FederationId,
     mechanism: Mechanism,
+    rounds: u32,
 }
 
 /// Neighbouring data sets have one row more or less.
@@ -117,21 +118,22 @@ const ADJACENCY: Adjacency = Adjacency {
 };
 
 impl Releases {
-    /// Takes from a spec what a release of its nodes promises.
-    pub fn new(spec: &FederationSpec, owner: OwnersBudget) -> Self {
-        let experts = spec.exchange.experts.as_ref();
-        let noise = experts.and_then(|experts| experts.noise);
-        // The exchange names the noise of a class sum, whose numbers have the root of their share of a sample's length.
-        let calibrated = noise
-            .and_then(|noise| Calibrated::new(noise * Shares::STUDY.parts().1.sqrt(), 1.0).ok());
-        let mechanism = calibrated.map_or(Mechanism::Unprotected, |noise| Mechanism::Gaussian {
-            noise,
-            adjacency: ADJACENCY,
-        });
+    /// Takes from a spec what a release of its nodes promises; `training` is how the steps of a round are protected.
+    pub fn new(spec: &FederationSpec, owner: OwnersBudget, training: Option<NoisySteps>) -> Self {
+        let noise = spec
+            .exchange
+            .experts
+            .as_ref()
+            .and_then(|experts| experts.noise);
+        let mechanism = match training {
+            Some(steps) => of_training(steps),
+            None => noise.and_then(of_statistics),
+        };
         Self {
             owner,
             federation: spec.id(),
-            mechanism,
+            mechanism: mechanism.unwrap_or(Mechanism::Unprotected),
+            rounds: spec.rounds,
         }
     }
 
@@ -178,7 +180,11 @@ impl Releases {
         if entries.iter().any(is_ours) && self.mechanism != Mechanism::Unprotected {
             return Ok(());
         }
-        self.refuse(&entries, &self.release(0))
+        let mut release = self.release(0);
+        if let Mechanism::Training { steps, .. } = &mut release.mechanism {
+            *steps = steps.saturating_mul(self.rounds);
+        }
+        self.refuse(&entries, &release)
     }
 
     /// Enters a release before it is published; one that was entered before costs nothing. `when` is in seconds since 1970.
@@ -187,10 +193,15 @@ impl Releases {
     /// Refuses what does not fit the owner's budget, and fails if the file cannot be read or written. Nothing may be published
     /// then.
     pub fn admit(&self, update: &Update, when: u64) -> Result<(), ReleaseError> {
-        let released = update.experts.first();
-        let id = match (self.mechanism, released) {
-            (Mechanism::Unprotected, _) | (_, None) => self.federation.to_string(),
-            (_, Some((params, _))) => params.to_blob().0.id.to_string(),
+        let experts = update.experts.iter().map(|(params, _)| params);
+        let published = || {
+            experts
+                .chain(&update.shared)
+                .map(|part| part.to_blob().0.id)
+        };
+        let id = match self.mechanism {
+            Mechanism::Unprotected => self.federation.to_string(),
+            Mechanism::Gaussian { .. } | Mechanism::Training { .. } => name_of(published()),
         };
         self.admit_as(id, when)
     }
@@ -198,9 +209,11 @@ impl Releases {
     fn release(&self, when: u64) -> Release {
         Release {
             what: match self.mechanism {
-                Mechanism::Unprotected => "whatever the federation's algorithm shares".to_owned(),
-                _ => "class statistics".to_owned(),
-            },
+                Mechanism::Unprotected => "whatever the federation's algorithm shares",
+                Mechanism::Gaussian { .. } => "class statistics",
+                Mechanism::Training { .. } => "the training of a round",
+            }
+            .to_owned(),
             when,
             mechanism: self.mechanism,
         }
@@ -252,6 +265,38 @@ impl Releases {
     }
 }
 
+/// Returns what tells what is published from everything else: its one part's name, or that of all parts together.
+fn name_of(parts: impl Iterator<Item = BlobId>) -> String {
+    let parts: Vec<BlobId> = parts.collect();
+    match parts[..] {
+        [only] => only.to_string(),
+        _ => {
+            let names: Vec<&[u8]> = parts.iter().map(|part| &part.as_bytes()[..]).collect();
+            BlobId::of(&names.concat()).to_string()
+        }
+    }
+}
+
+/// Returns the mechanism of class statistics. The exchange names the noise of a class sum, whose numbers have the root of their
+/// share of a sample's length.
+fn of_statistics(noise: f64) -> Option<Mechanism> {
+    let noise = Calibrated::new(noise * Shares::STUDY.parts().1.sqrt(), 1.0).ok()?;
+    Some(Mechanism::Gaussian {
+        noise,
+        adjacency: ADJACENCY,
+    })
+}
+
+/// Returns the mechanism of a round's training.
+fn of_training(of_a_round: NoisySteps) -> Option<Mechanism> {
+    Some(Mechanism::Training {
+        rate: Rate::new(of_a_round.rate).ok()?,
+        noise: Calibrated::new(of_a_round.noise, 1.0).ok()?,
+        steps: of_a_round.steps,
+        adjacency: ADJACENCY,
+    })
+}
+
 fn budget(epsilon: f64, delta: f64) -> Result<Budget, ReleaseError> {
     let numbers = Epsilon::new(epsilon).ok().zip(Delta::new(delta).ok());
     let (epsilon, delta) = numbers.ok_or(ReleaseError::Budget)?;
@@ -284,7 +329,7 @@ mod tests {
             delta: 1e-5,
             file: folder.join(FILE),
         };
-        Releases::new(&spec, owner)
+        Releases::new(&spec, owner, None)
     }
 
     fn update(value: f32) -> Update {
@@ -319,6 +364,60 @@ mod tests {
         let refused = ours.admit(&update(3.0), 40).unwrap_err().to_string();
         assert!(refused.contains("above the budget of 6"), "{refused}");
         assert_eq!(Releases::read(&ours.owner.file).unwrap().len(), 2);
+    }
+
+    /// 1,000 steps at rate 0.01 and noise 1 are ε = 2.10 (dp-accounting), in ten rounds of 100.
+    #[test]
+    fn each_round_of_training_counts_and_a_repeated_one_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let steps = NoisySteps {
+            rate: 0.01,
+            noise: 1.0,
+            steps: 100,
+        };
+        let training = |budget: f64, rounds: u32| {
+            let mut spec = FederationSpec {
+                rounds,
+                ..FederationSpec::default()
+            };
+            spec.exchange.experts = None;
+            let owner = OwnersBudget {
+                epsilon: Some(budget),
+                delta: 1e-5,
+                file: folder.path().join(FILE),
+            };
+            Releases::new(&spec, owner, Some(steps))
+        };
+        let refused = training(2.0, 10).check().unwrap_err().to_string();
+        assert!(refused.contains("above the budget of 2 "), "{refused}");
+        let ours = training(2.11, 10);
+        ours.check().unwrap();
+        for round in 1..=10 {
+            for when in [10 * round, 10 * round + 1] {
+                ours.admit(&update(round as f32), when).unwrap();
+            }
+        }
+        let entries = Releases::read(&ours.owner.file).unwrap();
+        assert_eq!(entries.len(), 10);
+        let spent = Releases::spent(&ours.owner, &entries).unwrap();
+        assert!((spent - 2.1017).abs() < 1e-3, "{spent}");
+        let refused = ours.admit(&update(11.0), 200).unwrap_err().to_string();
+        assert!(refused.contains("above the budget of 2.11"), "{refused}");
+        // The shared part counts as well as experts.
+        let shared = Update {
+            shared: Some(Arc::clone(&update(1.0).experts[0].0)),
+            experts: Vec::new(),
+            ..update(1.0)
+        };
+        ours.admit(&shared, 300).unwrap();
+        let other = Update {
+            shared: shared.shared.clone(),
+            ..update(2.0)
+        };
+        assert!(
+            ours.admit(&other, 400).is_err(),
+            "another pair of parts is another release"
+        );
     }
 
     #[test]

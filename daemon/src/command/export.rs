@@ -87,7 +87,11 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         return Err(fail(ExitCode::Usage, text));
     }
     let model = args.model.load()?;
-    if let Some(epsilon) = model.spec().privacy.epsilon {
+    let spec = model.spec();
+    // What was trained with noise is covered wherever it goes.
+    let experts = spec.exchange.experts.as_ref();
+    let is_exact = experts.is_some_and(|one| one.noise.is_some()) || spec.pool.is_enabled();
+    if let Some(epsilon) = spec.privacy.epsilon.filter(|_| is_exact) {
         eprintln!(
             "warning: the promise of epsilon {epsilon} is for what the node publishes by itself: an exported model comes of \
              exact statistics and of training without noise, so give it to nobody who may not see the data"

@@ -9,11 +9,11 @@ const OPEN: &str = "open";
 const DIFFERENTIAL: &str = "dp:";
 
 crate::config! {
-    /// What members may learn of a node's samples. With a promise, a node publishes statistics with noise, once, and nothing
-    /// else of its samples. It holds for profile `agreement` with `base=local`, of images.
+    /// What members may learn of a node's samples. With a promise, a node publishes statistics with noise, once (`fedmoe-da`,
+    /// profile `agreement`), or what it trained by gradients with noise (`fedavg`, `fedper`, `lg-fedavg`, `fedmoe-da`).
     pub struct PrivacySpec {
         /// ε of the promise (0.05 to 100): whether one training sample is there changes the odds of whatever is published by e^ε
-        /// at most, but for a probability of δ. Absent, statistics leave the node as they are.
+        /// at most, but for a probability of δ. Absent, everything leaves the node as it is.
         epsilon: Option<f64> = None,
         /// δ: the probability with which the promise may fail (1e-12 to 0.01). It goes with an ε.
         delta: f64 = 1e-5,

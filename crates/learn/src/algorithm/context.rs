@@ -12,7 +12,7 @@ use super::Loss;
 use super::part::{Gradients, Part};
 use crate::optimizer::{self, Stepper};
 use crate::random::Draws;
-use crate::weights::Weights;
+use crate::weights::{Mode, Weights};
 
 /// The round that runs.
 #[derive(Debug, Clone, Copy)]
@@ -103,7 +103,7 @@ impl<'a> StepContext<'a> {
                 part.weights.change(at, |_| statistic);
             }
         }
-        self.stepper.step(parts, found.gradients);
+        self.stepper.take(parts, found.gradients, &found.recorded);
         found.loss
     }
 }
@@ -115,6 +115,8 @@ pub struct Differentiated {
     pub loss: Loss,
     /// The gradients of all recorded parts.
     pub gradients: Gradients,
+    /// Which parts are recorded.
+    pub recorded: Vec<bool>,
     /// The running statistics after the batch, by part, each with its place.
     pub statistics: Vec<Vec<(usize, Tensor<1>)>>,
 }
@@ -123,6 +125,8 @@ pub struct Differentiated {
 pub(crate) fn differentiate(tape: Vec<Weights>, loss: Tensor<1>) -> Differentiated {
     let kept = Loss::of(&loss);
     let statistics = tape.iter().map(Weights::take_statistics).collect();
+    let is_recorded = |weights: &Weights| weights.mode() == Mode::Training;
+    let recorded = tape.iter().map(is_recorded).collect();
     let mut gradients: Tape = loss.backward();
     // All gradients are taken before the first parameter changes: with the tape gone, the step happens in place.
     let taken = tape
@@ -132,6 +136,7 @@ pub(crate) fn differentiate(tape: Vec<Weights>, loss: Tensor<1>) -> Differentiat
     Differentiated {
         loss: kept,
         gradients: taken,
+        recorded,
         statistics,
     }
 }

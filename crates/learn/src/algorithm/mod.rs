@@ -84,8 +84,8 @@ use crate::agreement;
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::memory::Memory;
-use crate::noised;
 use crate::optimizer::{Method, StepRule};
+use crate::private;
 
 pub(crate) use context::differentiate;
 pub use context::{Differentiated, RoundContext, StepContext};
@@ -478,7 +478,7 @@ pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     spec.exchange = (row.exchange)(&row.values(&spec.hyper)?);
     prepare(spec)?;
     fedmoe_da::check(spec)?;
-    noised::protect(spec)
+    private::protect(spec)
 }
 
 /// Puts a round before the first one in which nodes agree on the columns of their raw tables. What they agree on is part of

@@ -3,7 +3,7 @@
 use std::borrow::Borrow;
 
 use burn::tensor::Tensor;
-use fednode_core::work::PeerExpert;
+use fednode_core::work::{NoisySteps, PeerExpert};
 use fednode_core::{FederationSpec, ParamSet, Round};
 
 use super::Learner;
@@ -12,6 +12,7 @@ use crate::algorithm::Output;
 use crate::error::LearnError;
 use crate::noised::{NoiseKey, Noised};
 use crate::pool::Predictor;
+use crate::private::{self, Promise};
 
 impl Learner {
     /// Makes the expert of noised statistics, if the spec promises privacy.
@@ -37,20 +38,22 @@ impl Learner {
         }
     }
 
-    /// Returns the number of training samples that others are told: under a promise of privacy, what the release says.
-    pub(super) fn told_samples(&self) -> u32 {
-        match &self.parts.noised {
-            Some(noised) => self.parts.device.run(|| noised.n_samples()),
-            None => self.data.train.len() as u32,
+    /// Returns the number of training samples that others are told, and how many went to each expert: under a promise of privacy
+    /// what the release says, or the same for every node.
+    pub(super) fn told(&self, routed: Vec<u32>) -> (u32, Vec<u32>) {
+        if let Some(noised) = &self.parts.noised {
+            return (self.parts.device.run(|| noised.n_samples()), Vec::new());
         }
+        if self.training.promise.is_some() {
+            return private::told(self.parts.algorithm.parts());
+        }
+        (self.data.train.len() as u32, routed)
     }
 
-    /// Returns how many samples went to each expert, as others are told: nothing under a promise of privacy.
-    pub(super) fn told_routed(&self, routed: Vec<u32>) -> Vec<u32> {
-        match self.parts.noised {
-            Some(_) => Vec::new(),
-            None => routed,
-        }
+    /// Returns what the training of a round costs in privacy, if it is promised to cost something bounded.
+    pub(crate) fn steps_of_a_round(&self) -> Option<NoisySteps> {
+        let promise = self.training.promise.as_ref();
+        promise.map(Promise::steps_of_a_round)
     }
 
     /// Says where the noise of what is released comes from; by default it is the operating system's, so that a state that
@@ -58,6 +61,8 @@ impl Learner {
     pub fn draw_noise_from(&mut self, key: NoiseKey) {
         if let Some(noised) = &mut self.parts.noised {
             noised.draw_from(key);
+        } else if let Some(promise) = &mut self.training.promise {
+            promise.draw_from(key);
         }
     }
 

@@ -7,7 +7,7 @@ use fednode_data::Samples;
 use super::Learner;
 use crate::agreement::Agreement;
 use crate::algorithm::Role;
-use crate::exposure::{Exposure, Rows};
+use crate::exposure::{Exposure, FALSE_ALARMS, Rows};
 
 /// Most samples of a kind that are tried.
 const MOST: usize = 1000;
@@ -71,7 +71,10 @@ impl Learner {
         let scores = |samples: &[&Samples]| self.parts.device.run(|| self.log_likelihoods(samples));
         let attack = || {
             let published = "parameters of the trained model";
-            Exposure::of(published, "loss", &scores(&members), &scores(&others))
+            let found = Exposure::of(published, "loss", &scores(&members), &scores(&others));
+            let promise = self.training.promise.as_ref();
+            let most = promise.map(|promise| promise.most_hits(FALSE_ALARMS));
+            found.map(|exposure| Exposure { most, ..exposure })
         };
         self.publishes_parameters().then(attack).flatten()
     }

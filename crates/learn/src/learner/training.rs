@@ -20,6 +20,7 @@ use crate::algorithm::{Algorithm, RoundContext};
 use crate::error::LearnError;
 use crate::feature_cache::CacheBudget;
 use crate::model::multiply_adds;
+use crate::private::Promise;
 use crate::resident::Resident;
 use crate::train::{Epochs, Outcome, Schedule};
 
@@ -29,6 +30,8 @@ pub(super) struct Training {
     pub(super) rounds: u32,
     pub(super) seed: u64,
     pub(super) node_seed: u64,
+    /// What the federation promises, where what is trained is published under a promise.
+    pub(super) promise: Option<Promise>,
     /// Where what frozen parts make of the samples is kept.
     pub(super) budget: CacheBudget,
     /// The training samples on the device, if they are kept there, and of which data they are.
@@ -60,6 +63,7 @@ impl Training {
             rounds: spec.rounds,
             seed: spec.seed,
             node_seed,
+            promise: None,
             budget: CacheBudget::default(),
             resident: None,
         }
@@ -79,6 +83,8 @@ impl Training {
         let before = parts.snapshot();
         self.upload(data, classes, parts.device.tensors());
         let samples = data.train.in_round(stretch.round.0, self.rounds);
+        let draws = self.promise.as_ref();
+        let draws = draws.map(|promise| promise.begin(parts.algorithm.parts(), &samples));
         let is_whole = matches!(samples, Cow::Borrowed(_));
         let resident = self.resident.as_ref().filter(|_| is_whole);
         let schedule = Schedule {
@@ -93,6 +99,7 @@ impl Training {
             epochs: stretch.epochs,
             budget: &self.budget,
             resident: resident.and_then(|(_, samples)| samples.as_ref()),
+            draws: draws.as_ref(),
         };
         let Parts {
             algorithm, device, ..

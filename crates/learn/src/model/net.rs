@@ -227,6 +227,11 @@ impl Net {
         }
     }
 
+    /// Tells whether what it makes of a sample depends on the others of the batch, as batch normalisation does.
+    pub(crate) fn mixes_samples(&self) -> bool {
+        self.parameters.iter().any(|one| !one.is_learned())
+    }
+
     /// Returns the same net whose last layer, a fully connected one, has another name in parameter files.
     #[must_use]
     pub fn renamed(&self, name: &'static str) -> Self {

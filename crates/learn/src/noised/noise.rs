@@ -34,7 +34,7 @@ impl std::fmt::Debug for NoiseKey {
 
 impl NoiseKey {
     /// Takes a secret from the operating system.
-    pub(super) fn of_system() -> Self {
+    pub(crate) fn of_system() -> Self {
         let mut secret = [0; 32];
         getrandom::fill(&mut secret).expect("the operating system has randomness");
         Self::Secret(secret)
@@ -45,16 +45,20 @@ impl NoiseKey {
         Self::Secret(blake3::derive_key(DOMAIN, secret))
     }
 
-    /// Adds noise of so many lengths of a sample to each number.
-    pub(super) fn add_noise(&self, sums: &mut WholeSums, noise: Noise, seeds: [u64; 2]) {
-        let secret = match self {
+    /// Returns the secret of a node with these seeds.
+    pub(crate) fn secret(&self, seeds: [u64; 2]) -> [u8; 32] {
+        match self {
             Self::Secret(secret) => *secret,
             Self::Seeded => {
                 let seeds = seeds.map(u64::to_le_bytes).concat();
                 blake3::derive_key(DOMAIN, &seeds)
             }
-        };
-        let mut hasher = blake3::Hasher::new_keyed(&secret);
+        }
+    }
+
+    /// Adds noise of so many lengths of a sample to each number.
+    pub(super) fn add_noise(&self, sums: &mut WholeSums, noise: Noise, seeds: [u64; 2]) {
+        let mut hasher = blake3::Hasher::new_keyed(&self.secret(seeds));
         hasher.update(&noise.get().to_le_bytes());
         for number in sums.numbers_mut() {
             hasher.update(&number.to_le_bytes());

@@ -12,6 +12,9 @@
 //! Federated Optimization", ICLR 2021; Wang et al., "A Field Guide to Federated Optimization", 2021). The exchange has
 //! since replaced the parameters, so a memory of their gradients points elsewhere. Besides, a node would have to save
 //! and send it.
+//!
+//! Under a promise of privacy gradients come sample by sample. They are shortened and added up to a [`Lot`], and one step is
+//! made with its sum (`private`). `clip_norm` is the length of each then.
 
 mod adam;
 mod adamw;
@@ -26,6 +29,7 @@ use fednode_core::spec::{OptimizerKind, TrainingSpec};
 use rand_chacha::ChaCha8Rng;
 
 use crate::algorithm::{Gradients, Part};
+use crate::private::{Draws, Lot};
 use crate::weights::{self, DropoutDraws};
 
 pub(crate) use schedule::factor;
@@ -102,6 +106,8 @@ pub struct Stepper {
     rule: StepRule,
     /// The draws of dropout in the epoch that runs.
     dropout: Option<DropoutDraws>,
+    /// What gradients are added up to under a promise of privacy; no step is made meanwhile.
+    lot: Option<Lot>,
     /// Optimisers by part and parameter, once a parameter has had a gradient.
     optimizers: Vec<Vec<Option<Box<dyn Optimizer>>>>,
 }
@@ -119,6 +125,7 @@ impl Stepper {
             factor,
             rule: StepRule::Federation,
             dropout: None,
+            lot: None,
             optimizers: Vec::new(),
         }
     }
@@ -142,16 +149,47 @@ impl Stepper {
         self.dropout.clone()
     }
 
+    /// Adds up gradients from now on, until the lot is over.
+    pub(crate) fn begin_lot(&mut self, lot: Lot) {
+        self.lot = Some(lot);
+    }
+
+    /// Makes one step with the mean of a lot and its noise.
+    pub(crate) fn end_lot(&mut self, parts: &mut [Part], draws: &Draws, (epoch, step): (u32, u32)) {
+        if let Some(lot) = self.lot.take() {
+            let gradients = lot.noised(parts, draws, epoch, step);
+            let (method, rate, _) = self.ruled();
+            self.move_by(parts, gradients, method, rate);
+        }
+    }
+
+    /// Takes what a batch says: makes a step, or adds it to the lot. `recorded` says which parts are trained.
+    pub(crate) fn take(&mut self, parts: &mut [Part], gradients: Gradients, recorded: &[bool]) {
+        match &mut self.lot {
+            Some(lot) => lot.add(parts, &gradients, recorded),
+            None => self.step(parts, gradients),
+        }
+    }
+
     /// Makes one step in all parts; parameters without a gradient stay as they are, bit for bit.
     pub(crate) fn step(&mut self, parts: &mut [Part], mut gradients: Gradients) {
-        let (method, rate, clip_norm) = match self.rule {
-            StepRule::Federation => self.scheduled(self.training.learning),
-            StepRule::At(learning) => self.scheduled(learning),
-            StepRule::Prescribed(method, rate) => (method, rate, 0.0),
-        };
+        let (method, rate, clip_norm) = self.ruled();
         if clip_norm > 0.0 {
             clip(&mut gradients, clip_norm);
         }
+        self.move_by(parts, gradients, method, rate);
+    }
+
+    /// Returns how steps of the stage are made, and from which length on gradients are shortened.
+    fn ruled(&self) -> (Method, Rate, f64) {
+        match self.rule {
+            StepRule::Federation => self.scheduled(self.training.learning),
+            StepRule::At(learning) => self.scheduled(learning),
+            StepRule::Prescribed(method, rate) => (method, rate, 0.0),
+        }
+    }
+
+    fn move_by(&mut self, parts: &mut [Part], gradients: Gradients, method: Method, rate: Rate) {
         self.optimizers.resize_with(parts.len(), Vec::new);
         for ((part, gradients), optimizers) in
             parts.iter_mut().zip(gradients).zip(&mut self.optimizers)
