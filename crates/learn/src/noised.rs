@@ -2,7 +2,7 @@
 //! (`privacy.epsilon` with FedMoE-DA's profile `agreement`).
 //!
 //! ```text
-//! features     maps of random filters on the sphere, by public directions           sphere, fednode_mix::sphere
+//! features     maps of random filters, or numbers, on the sphere                       sphere, fednode_mix::sphere
 //! released     counts, sums and scatter of them in whole numbers, with noise        noise, fednode_privacy
 //! received     sums of peers that agree as far as noise lets see it, added up, and the own exact ones again
 //! classifier   discriminant analysis of noised sums                                 fednode_mix::statistics::noised
@@ -39,7 +39,6 @@ use crate::agreement::{self, Served, doubles};
 use crate::algorithm::{Output, Part, Role};
 use crate::class_statistics::{for_each_batch, mean_features, upload};
 use crate::error::LearnError;
-use crate::maps;
 use crate::memory::Memory;
 use crate::model::{Initial, Net};
 use crate::weights::{self, Weights};
@@ -121,17 +120,6 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<bool, ConfigError> {
         return Ok(false);
     };
     let refuse = |text: &str| Err(ConfigError(format!("`privacy.epsilon` {text}")));
-    if !maps::suit(&spec.architecture()) {
-        return refuse(
-            "with profile `agreement` is for images of at least 6x6 pixels: other data have no features of bounded length yet; \
-             take `fedavg`, `fedper`, or `fedmoe-da` with `hyper.profile=paper`",
-        );
-    }
-    if spec.model.backbone.is_some() {
-        return refuse(
-            "with profile `agreement` does not go with `model.backbone` yet: leave it out, or take `fedavg` or `fedper`",
-        );
-    }
     if spec.pool.is_enabled() {
         return refuse("with profile `agreement` protects no private modules: leave `pool` out");
     }

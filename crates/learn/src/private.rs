@@ -13,9 +13,12 @@
 //!
 //! # The same again, or another release
 //!
-//! Lots and noise are drawn from the node's secret, the parameters that the round starts from and the samples ([`Draws`]).
+//! All draws come of the node's secret, the round, the parameters that it starts from and the samples ([`Draws`]).
 //! So a round that is repeated after a restart is the same to the last bit and tells nothing new. With other parameters,
 //! other samples or on a device that rounds otherwise it is another release, with noise of its own, and is counted as one.
+//!
+//! What a sample does by itself decides nothing else that can be seen. Its loss, however large, ends no node, and its gradient, if that
+//! is no number, adds nothing.
 //!
 //! # Which algorithms
 //!
@@ -25,15 +28,15 @@
 mod lot;
 
 use fednode_core::work::NoisySteps;
-use fednode_core::{ConfigError, FederationId, FederationSpec};
+use fednode_core::{ConfigError, FederationId, FederationSpec, Round};
 use fednode_data::Samples;
 use fednode_privacy::pld;
 use fednode_privacy::rdp::{self, Sampled};
 use fednode_privacy::units::{Delta, Epsilon, Noise, Rate};
-use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::{ChaCha8Rng, ChaCha20Rng};
 
-use crate::algorithm::{Part, Role};
+use crate::algorithm::{self, Part, Role};
 use crate::model;
 use crate::noised::{self, NoiseKey};
 use crate::pool::PoolSettings;
@@ -45,6 +48,11 @@ pub(crate) use lot::Lot;
 const ALGORITHMS: [&str; 4] = ["fedavg", "fedper", "lg-fedavg", "fedmoe-da"];
 /// To which length gradients are shortened if `training.clip_norm` says nothing.
 const CLIP: f64 = 1.0;
+/// The lengths to which gradients may be shortened: within them, floats hold what is computed.
+const LEAST_CLIP: f64 = 1e-6;
+const MOST_CLIP: f64 = 1e6;
+/// Most rounds of a federation: each is an entry in the owner's file of releases.
+const MOST_ROUNDS: u32 = 10_000;
 /// Samples that are hashed at once.
 const AT_ONCE: usize = 256;
 
@@ -67,6 +75,9 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<(), ConfigError> {
             "does not go with `statistics.enabled`: profile `agreement` of `fedmoe-da` has statistics with noise",
         );
     }
+    if spec.architecture().vocabulary > 0 {
+        return refuse("is not for texts yet: choose data of numbers or images");
+    }
     if noised::protect(spec)? {
         return Ok(());
     }
@@ -78,15 +89,27 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<(), ConfigError> {
         );
         return refuse(&text);
     }
-    if spec.architecture().vocabulary > 0 {
-        return refuse("is not for texts yet: choose data of numbers or images");
-    }
     if spec.training.ahead_epochs > 0 {
         return refuse("does not go with `training.ahead_epochs`: leave it at 0");
     }
     if spec.pool.is_enabled() && PoolSettings::of(&spec.pool).fine_tune {
         return refuse(
             "does not go with `pool.preset=best`, which trains modules once more: take `fixed`",
+        );
+    }
+    let clip_norm = spec.training.clip_norm;
+    if clip_norm > 0.0 && !(LEAST_CLIP..=MOST_CLIP).contains(&clip_norm) {
+        return refuse(
+            "cuts gradients down to `training.clip_norm`: take 0.000001 to 1000000, or 0 for 1",
+        );
+    }
+    if spec.rounds > MOST_ROUNDS {
+        return refuse("counts every round of training, 10000 at most: lower `rounds`");
+    }
+    if spec.algorithm == "fedmoe-da" && !is_plain(spec)? {
+        return refuse(
+            "does not go with `hyper.load_balance`, `hyper.trial=on` or `hyper.weighting=samples`, which look at several samples: \
+             take `hyper.profile=paper`",
         );
     }
     let net = model::build(&spec.architecture());
@@ -97,6 +120,13 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<(), ConfigError> {
         );
     }
     Ok(())
+}
+
+/// Tells whether FedMoE-DA's hyper-parameters look at samples one by one alone, and at training samples alone.
+fn is_plain(spec: &FederationSpec) -> Result<bool, ConfigError> {
+    let values = algorithm::find(&spec.algorithm)?.values(&spec.hyper)?;
+    let has = |name, value| values.text(name) == value;
+    Ok(values.real("load_balance") == 0.0 && has("trial", "off") && has("weighting", "uniform"))
 }
 
 /// How a node trains under a promise.
@@ -222,9 +252,10 @@ impl Promise {
     }
 
     /// Begins a round with these parameters and samples.
-    pub(crate) fn begin(&self, parts: &[Part], samples: &Samples) -> Draws {
+    pub(crate) fn begin(&self, round: Round, parts: &[Part], samples: &Samples) -> Draws {
         let mut hasher = blake3::Hasher::new_keyed(&self.key.secret(self.seeds));
         hasher.update(self.federation.as_bytes());
+        hasher.update(&round.0.to_le_bytes());
         for part in parts {
             for values in weights::all_values(part.weights.tensors().as_slice()) {
                 update(&mut hasher, &values);
@@ -269,6 +300,12 @@ impl Draws {
         let mut takes_part = |_: &u32| unit(&mut random) < rate;
         let mut lot = |_| (0..n_samples as u32).filter(&mut takes_part).collect();
         (0..self.plan.steps).map(&mut lot).collect()
+    }
+
+    /// Starts what the images of an epoch are changed by, and what dropout draws from. Nobody else may know either: a sample more in
+    /// a step moves what all later ones get.
+    pub(crate) fn streams(&self, epoch: u32) -> [ChaCha8Rng; 2] {
+        ["augmentation", "dropout"].map(|what| ChaCha8Rng::from_seed(self.derived(what, epoch, 0)))
     }
 
     /// Returns what the noise of a step is drawn from, together with what it is added to.

@@ -281,7 +281,11 @@ impl Epoch<'_, '_> {
     /// Returns the mean loss over the samples.
     fn run(&mut self, outcome: &mut Outcome, watch: &mut Watch<'_>) -> Result<f64, LearnError> {
         let order = self.order();
-        self.begin(&order);
+        let streams = [
+            [Purpose::Augmentation, Purpose::FinishingAugmentation],
+            [Purpose::Dropout, Purpose::FineTuningDropout],
+        ];
+        self.begin(&order, streams.map(|purposes| self.stream(purposes)));
         let batches = order.len().div_ceil(self.batch_size) as u32;
         let mut losses = Losses::default();
         for (batch, positions) in (1..).zip(batch::divide(&order, self.batch_size)) {
@@ -308,19 +312,17 @@ impl Epoch<'_, '_> {
         Ok(losses.total / order.len().max(1) as f64)
     }
 
-    /// Begins to go over the samples in this order.
-    fn begin(&mut self, order: &[u32]) {
-        let stream = self.stream([Purpose::Augmentation, Purpose::FinishingAugmentation]);
-        self.stepper
-            .begin_epoch(self.stream([Purpose::Dropout, Purpose::FineTuningDropout]));
+    /// Begins to go over the samples in this order, with streams for augmentation and for dropout.
+    fn begin(&mut self, order: &[u32], [augmentation, dropout]: [ChaCha8Rng; 2]) {
+        self.stepper.begin_epoch(dropout);
         let looks_only = self.algorithm.looks_only(self.stage);
-        let augmentation = if looks_only {
+        let kind = if looks_only {
             Augmentation::None
         } else {
             self.ctx.training.augmentation
         };
         self.source
-            .begin_epoch(order, Augmenter::new(augmentation, stream));
+            .begin_epoch(order, Augmenter::new(kind, augmentation));
     }
 
     /// Refuses a batch whose loss has left all bounds.

@@ -4,10 +4,13 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::federation::{self as fed, data, learner, peers, update};
 use fednode_core::spec::{Preset, TableColumn};
 use fednode_core::{FederationSpec, HyperValue, ParamSet};
-use fednode_learn::{Exposure, Learner, NoiseKey, Subset, algorithm};
+use fednode_data::{Samples, Split};
+use fednode_learn::{ComputeDevice, Exposure, Learner, NoiseKey, Subset, algorithm};
 
 fn agreement() -> FederationSpec {
     let text = |text: &str| HyperValue::Text(text.into());
@@ -181,6 +184,46 @@ fn an_attack_finds_who_is_in_open_sums_and_not_in_noised_ones() {
     assert_eq!(fedavg.exposed_parameters().unwrap().attack, "loss");
 }
 
+/// The digits as a table of 64 columns.
+fn table(index: usize) -> Arc<Split> {
+    let as_rows = |samples: &Samples| {
+        let mut rows = samples.clone();
+        rows.shape = [1, 1, 64];
+        rows
+    };
+    let split = data(index);
+    Arc::new(Split {
+        train: as_rows(&split.train),
+        validation: as_rows(&split.validation),
+        test: as_rows(&split.test),
+    })
+}
+
+/// What a table's node publishes is a release, too, and its peers gain by it.
+#[test]
+fn noised_statistics_of_columns_are_served() {
+    let mut spec = agreement();
+    spec.fingerprints.input = [1, 1, 64];
+    spec.privacy.epsilon = Some(60.0);
+    algorithm::fill_exchange(&mut spec).unwrap();
+    let device = ComputeDevice::cpu(1).unwrap();
+    let mut nodes = [0, 1].map(|index| {
+        let mut node = Learner::new(&spec, index as u64, table(index), &device).unwrap();
+        node.draw_noise_from(secret_of(index));
+        node
+    });
+    let updates = nodes.each_mut().map(|node| update(node, 1));
+    // 64 numbers and a 1 for each class.
+    let (released, _) = &updates[0].experts[0];
+    assert_eq!(numbers(released, "noised.sums").len(), 10 * 65);
+    let alone = nodes[0].predict(&table(0).test).unwrap();
+    let given = peers(&spec, &updates, 0);
+    nodes[0].adopt_peers(&given).unwrap();
+    assert_eq!(nodes[0].lacks(), None);
+    assert_ne!(nodes[0].predict(&table(0).test).unwrap(), alone);
+    assert!(nodes[0].evaluate(Subset::Test).score.accuracy > 0.7);
+}
+
 type Change = fn(&mut FederationSpec);
 
 fn trained(spec: &mut FederationSpec, algorithm: &str) {
@@ -196,16 +239,27 @@ fn what_a_promise_does_not_cover_is_refused() {
         change(&mut spec);
         algorithm::fill_exchange(&mut spec).unwrap_err().0
     };
-    let cases: [(&str, Change); 10] = [
+    let cases: [(&str, Change); 12] = [
         ("hyper.base=local", |spec| {
             let fedper = HyperValue::Text("fedper".into());
             spec.hyper.insert("base".into(), fedper);
         }),
         ("`pool`", |spec| spec.pool.preset = Some(Preset::Fixed)),
         ("statistics.enabled", |spec| spec.statistics.enabled = true),
-        ("is for images", |spec| spec.fingerprints.input = [1, 1, 30]),
         ("single gradients do not bound: take fedavg", |spec| {
             trained(spec, "fedproto")
+        }),
+        ("hyper.profile=paper", |spec| {
+            spec.hyper
+                .insert("profile".into(), HyperValue::Text("robust".into()));
+        }),
+        ("10000 at most", |spec| {
+            trained(spec, "fedavg");
+            spec.rounds = 20_000;
+        }),
+        ("training.clip_norm", |spec| {
+            trained(spec, "fedavg");
+            spec.training.clip_norm = 1e-30;
         }),
         ("training.ahead_epochs", |spec| {
             trained(spec, "fedavg");

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use common::federation::{self as fed, combine, data, learner, update};
 use fednode_core::work::Worker;
-use fednode_core::{FederationSpec, HyperValue};
+use fednode_core::{Augmentation, FederationSpec, HyperValue};
 use fednode_learn::{Learner, NoiseKey, Subset, algorithm};
 
 fn promised(algorithm: &str, hyper: &[(&str, HyperValue)], epsilon: f64) -> FederationSpec {
@@ -70,6 +70,30 @@ fn the_cost_of_a_round_is_known_before_it_is_trained() {
     assert!(steps.noise > 0.5, "{steps:?}");
     let open = fed::spec("fedavg", &[]);
     assert_eq!(learner(&open, 0).noisy_steps(), None);
+}
+
+/// What images are changed by is a secret: who knew it could tell how many samples were drawn before each.
+#[test]
+fn images_are_changed_by_secret_draws_and_no_loss_ends_a_node() {
+    let mut spec = promised("fedavg", &[], 8.0);
+    spec.training.augmentation = Augmentation::Crop;
+    let mut ours = node(&spec, 0, b"ours");
+    let trained = update(&mut ours, 1);
+    assert_eq!(trained, update(&mut node(&spec, 0, b"ours"), 1));
+    // Parameters of which most samples have losses without bounds, as members could send.
+    let mut sent = (*trained.shared.unwrap()).clone();
+    for (_, tensor) in sent.iter_mut() {
+        tensor
+            .values_mut()
+            .iter_mut()
+            .for_each(|value| *value *= 1e6);
+    }
+    ours.adopt(Some(&sent), Vec::new()).unwrap();
+    let mut watch = |_| std::ops::ControlFlow::Continue(());
+    let refused = ours.local_update(fednode_core::Round(2), &mut watch);
+    // The update is refused for its size, which everybody knows, and not for a loss.
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("have grown to"), "{refused}");
 }
 
 /// An embedding that nobody trains is the same on all nodes, or experts would not fit.

@@ -6,7 +6,9 @@
 //!                                                                    └─► the node ends and says why; nothing has left
 //! ```
 //!
-//! Class statistics are one release. Under training that a promise covers each round is one, of so many noisy steps. A release is entered before anything of it is published. A federation that promises nothing is entered once, as a release
+//! Class statistics are one release. Training under a promise makes one in each round, of so many noisy steps.
+//!
+//! A release is entered before anything of it is published. A federation that promises nothing is entered once, as a release
 //! without a bound, and no budget allows it. Nodes that share a file share a budget: give all
 //! federations of the same data the same file.
 
@@ -28,8 +30,10 @@ use serde::{Deserialize, Serialize};
 pub const FILE: &str = "privacy.json";
 /// The owner's δ, unless there is another.
 pub const DELTA: f64 = 1e-5;
-/// Most bytes of the file: thousands of releases.
-const MOST_BYTES: u64 = 4 << 20;
+/// Most bytes of the file: tens of thousands of releases.
+const MOST_BYTES: u64 = 16 << 20;
+/// What rounding may add to what is spent.
+const A_LITTLE_MORE: f64 = 1.0 + 1e-6;
 
 /// What the owner allows, and where it is kept.
 #[derive(Debug, Clone, PartialEq)]
@@ -109,6 +113,8 @@ pub struct Releases {
     federation: FederationId,
     mechanism: Mechanism,
     rounds: u32,
+    /// ε and δ of the federation.
+    promised: Option<[f64; 2]>,
 }
 
 /// Neighbouring data sets have one row more or less.
@@ -134,6 +140,10 @@ impl Releases {
             federation: spec.id(),
             mechanism: mechanism.unwrap_or(Mechanism::Unprotected),
             rounds: spec.rounds,
+            promised: spec
+                .privacy
+                .epsilon
+                .map(|epsilon| [epsilon, spec.privacy.delta]),
         }
     }
 
@@ -203,6 +213,12 @@ impl Releases {
             Mechanism::Unprotected => self.federation.to_string(),
             Mechanism::Gaussian { .. } | Mechanism::Training { .. } => name_of(published()),
         };
+        // An update without parts tells nothing but that there is one.
+        let id = if id.is_empty() {
+            self.federation.to_string()
+        } else {
+            id
+        };
         self.admit_as(id, when)
     }
 
@@ -260,8 +276,37 @@ impl Releases {
             federation: self.federation,
             release,
         });
+        self.warn_if_passed(&entries);
         let text = serde_json::to_vec_pretty(&entries).expect("entries have text keys");
+        if text.len() as u64 > MOST_BYTES {
+            return Err(failed(io::Error::other(
+                "it would be too large to be read again",
+            )));
+        }
         whole_file::write(file, &text).map_err(failed)
+    }
+
+    /// Says that what this node released in this federation is more than the federation promises, if it is: rounds were trained again
+    /// with other parameters, or on another device.
+    fn warn_if_passed(&self, entries: &[Entry]) {
+        let ours = entries
+            .iter()
+            .filter(|one| one.federation == self.federation);
+        let ours: Vec<Entry> = ours.cloned().collect();
+        let (Some([epsilon, delta]), count) = (self.promised, ours.len()) else {
+            return;
+        };
+        let owner = OwnersBudget {
+            delta,
+            ..self.owner.clone()
+        };
+        let spent = Self::spent(&owner, &ours).unwrap_or(f64::INFINITY);
+        if spent > epsilon * A_LITTLE_MORE {
+            tracing::warn!(
+                "this node has released {count} times in this federation, which is epsilon {spent:.2} instead of the promised \
+                 {epsilon}: some of it was trained or added up again; `privacy.budget` of node.toml sets a bound"
+            );
+        }
     }
 }
 
@@ -269,6 +314,7 @@ impl Releases {
 fn name_of(parts: impl Iterator<Item = BlobId>) -> String {
     let parts: Vec<BlobId> = parts.collect();
     match parts[..] {
+        [] => String::new(),
         [only] => only.to_string(),
         _ => {
             let names: Vec<&[u8]> = parts.iter().map(|part| &part.as_bytes()[..]).collect();

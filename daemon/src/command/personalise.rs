@@ -7,6 +7,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use fednode_core::spec::PrivacySpec;
 use fednode_core::work::Evaluations;
 use fednode_core::{FederationSpec, ParamSet, Round, Score};
 use fednode_learn::{CacheBudget, Learner, Subset, algorithm};
@@ -190,6 +191,8 @@ fn spec(args: &Args, federation: &FederationSpec) -> anyhow::Result<FederationSp
     spec.hyper.clear();
     spec.pool.preset = None;
     spec.statistics.enabled = false;
+    // What is made here stays here.
+    spec.privacy = PrivacySpec::default();
     // How the rounds overlapped says nothing of what comes after them.
     spec.training.ahead_epochs = 0;
     let names = row.hyper_names();

@@ -84,7 +84,8 @@ impl Training {
         self.upload(data, classes, parts.device.tensors());
         let samples = data.train.in_round(stretch.round.0, self.rounds);
         let draws = self.promise.as_ref();
-        let draws = draws.map(|promise| promise.begin(parts.algorithm.parts(), &samples));
+        let draws =
+            draws.map(|promise| promise.begin(stretch.round, parts.algorithm.parts(), &samples));
         let is_whole = matches!(samples, Cow::Borrowed(_));
         let resident = self.resident.as_ref().filter(|_| is_whole);
         let schedule = Schedule {

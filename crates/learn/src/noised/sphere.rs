@@ -1,4 +1,12 @@
-//! Features of length 1 on the device: roots of random maps, whitened by directions of public silhouettes.
+//! Features of length 1 on the device, by directions that no real sample had a part in.
+//!
+//! ```text
+//! images     u = √maps / |√maps|        z = M (u - m0),  z ← z / |z|        M, m0 of public silhouettes, fednode_mix::sphere
+//! numbers    u = x / √columns           z = (R u, 1),    z ← z / |z|        R random where columns are many, else none
+//! ```
+//!
+//! Numbers are columns of a table of about one size, or what a backbone makes of an image. The 1 beside them keeps how long a
+//! sample was, so that nothing of it is lost but what R drops (Johnson and Lindenstrauss 1984).
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,7 +17,8 @@ use fednode_core::spec::Architecture;
 use fednode_mix::sphere::{Sphere, silhouettes};
 use fednode_onnx::{Graph, Reduction, Value};
 
-use crate::maps::RandomMaps;
+use crate::maps::{self, RandomMaps};
+use crate::random::{Purpose, name_index, nearly_normal, stream};
 use crate::weights;
 
 /// Numbers of a sample, if it has as many maps.
@@ -20,6 +29,8 @@ const WIDTH: usize = 128;
 const SILHOUETTES: usize = 2000;
 /// The smallest length that something is divided by.
 const TINY: f64 = 1e-6;
+/// What random directions are drawn by.
+const DIRECTIONS: &str = "noised.directions";
 
 /// A seed and the shape of the images.
 type Kind = (u64, [usize; 3]);
@@ -29,65 +40,110 @@ static KNOWN: Mutex<BTreeMap<Kind, Arc<Sphere>>> = Mutex::new(BTreeMap::new());
 
 /// The map from inputs to features, and its arrays.
 pub(super) struct OnSphere {
-    maps: RandomMaps,
-    width: usize,
-    /// m0, `[1, maps]`.
-    mean: Tensor<2>,
-    /// M transposed, `[maps, width]`.
+    /// Of images, their maps and m0, `[1, maps]`.
+    maps: Option<(RandomMaps, Tensor<2>)>,
+    /// M or R transposed, `[maps or columns, width]`.
     directions: Tensor<2>,
+    /// What is added, `[1, width]`.
+    beside: Tensor<2>,
 }
 
 impl OnSphere {
-    /// Makes the features of a federation's images.
+    /// Makes the features of a federation's samples.
     ///
     /// # Errors
-    /// Refuses texts, and images that are too small.
+    /// Refuses texts.
     pub(super) fn new(
         model: &Architecture,
         seed: u64,
         device: &Device,
     ) -> Result<Self, ConfigError> {
+        if !maps::suit(model) {
+            return Ok(Self::of_numbers(model, seed, device));
+        }
         let maps = RandomMaps::new(model, seed, device)?;
         let sphere = directions(&maps, model.input, seed);
-        let width = sphere.width();
-        let floats = |values: &[f64], shape: [usize; 2]| {
-            let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
-            Tensor::<2>::from_data(TensorData::new(values, shape), device)
-        };
-        let from = sphere.mean.len();
+        let (from, width) = (sphere.mean.len(), sphere.width());
+        let mean = floats(&sphere.mean, [1, from], device);
         Ok(Self {
-            maps,
-            width,
-            mean: floats(&sphere.mean, [1, from]),
-            directions: floats(&sphere.directions, [width, from]).transpose(),
+            maps: Some((maps, mean)),
+            directions: floats(&sphere.directions, [width, from], device).transpose(),
+            beside: Tensor::zeros([1, width], device),
         })
+    }
+
+    /// Makes those of numbers, each of about one size.
+    fn of_numbers(model: &Architecture, seed: u64, device: &Device) -> Self {
+        let columns: usize = model.input.iter().product();
+        let kept = columns.min(WIDTH - 1);
+        let size = (columns as f64).sqrt().recip();
+        let drawn = |row: usize| match columns == kept {
+            true => (0..kept).map(|at| f64::from(u8::from(at == row))).collect(),
+            false => nearly_normal(
+                &mut stream(Purpose::Initial, [seed, name_index(DIRECTIONS), row as u64]),
+                kept,
+            ),
+        };
+        // Random directions of so many numbers keep lengths as they are on average.
+        let scale = if columns == kept {
+            size
+        } else {
+            size / (kept as f64).sqrt()
+        };
+        let row = |row: usize| {
+            let drawn: Vec<f64> = drawn(row);
+            drawn.into_iter().map(move |one| one * scale).chain([0.0])
+        };
+        let values: Vec<f64> = (0..columns).flat_map(row).collect();
+        let beside: Vec<f64> = (0..=kept)
+            .map(|at| f64::from(u8::from(at == kept)))
+            .collect();
+        Self {
+            maps: None,
+            directions: floats(&values, [columns, kept + 1], device),
+            beside: floats(&beside, [1, kept + 1], device),
+        }
     }
 
     /// Returns how many numbers a sample has.
     pub(super) fn width(&self) -> usize {
-        self.width
+        self.directions.dims()[1]
     }
 
     /// Returns the features of a batch, `[batch, width]`.
     pub(super) fn of(&self, inputs: Tensor<2>) -> Tensor<2> {
-        let roots = unit(self.maps.features(inputs).clamp_min(0.0).sqrt());
-        unit((roots - self.mean.clone()).matmul(self.directions.clone()))
+        let rows = match &self.maps {
+            Some((maps, mean)) => unit(maps.features(inputs).clamp_min(0.0).sqrt()) - mean.clone(),
+            None => inputs,
+        };
+        unit(rows.matmul(self.directions.clone()) + self.beside.clone())
     }
 
     /// Writes into a graph what [`Self::of`] computes.
     pub(super) fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
-        let maps = self.maps.emit(graph, inputs);
-        let positive = graph.relu(maps);
-        let roots = graph.sqrt(positive);
-        let roots = emit_unit(graph, roots);
         let [from, width] = self.directions.dims();
-        let mean = graph.floats("noised.centre", weights::values(&self.mean), &[from]);
+        let rows = match &self.maps {
+            Some((maps, mean)) => {
+                let maps = maps.emit(graph, inputs);
+                let positive = graph.relu(maps);
+                let roots = graph.sqrt(positive);
+                let roots = emit_unit(graph, roots);
+                let mean = graph.floats("noised.centre", weights::values(mean), &[from]);
+                graph.sub(roots, mean)
+            }
+            None => inputs,
+        };
         let matrix = weights::values(&self.directions);
         let matrix = graph.floats("noised.directions", matrix, &[from, width]);
-        let centred = graph.sub(roots, mean);
-        let whitened = graph.affine(centred, matrix, None);
-        emit_unit(graph, whitened)
+        let beside = graph.floats("noised.beside", weights::values(&self.beside), &[width]);
+        let moved = graph.affine(rows, matrix, Some(beside));
+        emit_unit(graph, moved)
     }
+}
+
+fn floats(values: &[f64], shape: [usize; 2], device: &Device) -> Tensor<2> {
+    let values: Vec<f32> = values.iter().map(|value| *value as f32).collect();
+    Tensor::from_data(TensorData::new(values, shape), device)
 }
 
 fn unit(rows: Tensor<2>) -> Tensor<2> {
@@ -117,9 +173,9 @@ fn directions(maps: &RandomMaps, shape: [usize; 3], seed: u64) -> Arc<Sphere> {
 mod tests {
     use super::*;
 
-    fn on_sphere() -> OnSphere {
+    fn on_sphere(input: [usize; 3]) -> OnSphere {
         let model = Architecture {
-            input: [1, 8, 8],
+            input,
             ..Architecture::default()
         };
         OnSphere::new(&model, 1, &Device::flex()).unwrap()
@@ -127,7 +183,7 @@ mod tests {
 
     #[test]
     fn every_sample_is_one_long() {
-        let sphere = on_sphere();
+        let sphere = on_sphere([1, 8, 8]);
         let images = silhouettes([1, 8, 8], 20, 9).concat();
         let images: Vec<f32> = images.into_iter().map(|value| value as f32).collect();
         let data = TensorData::new(images, [20, 64]);
@@ -137,6 +193,41 @@ mod tests {
             let length = row.iter().map(|value| value * value).sum::<f32>().sqrt();
             assert!((length - 1.0).abs() < 1e-5, "{length}");
         }
+    }
+
+    /// x = (3, 4) of two columns: (3/√2, 4/√2, 1) over its length √13.5.
+    #[test]
+    fn numbers_are_put_beside_a_one() {
+        let sphere = on_sphere([1, 1, 2]);
+        let inputs = Tensor::from_floats([[3.0, 4.0], [0.0, 0.0]], &Device::flex());
+        let found = weights::values(&sphere.of(inputs));
+        let expected = [0.577_350_3, 0.769_800_4, 0.272_165_5, 0.0, 0.0, 1.0];
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-6, "{found} {expected}");
+        }
+    }
+
+    /// Angles between samples of many numbers stay about what they are, within four standard errors of 127 directions.
+    #[test]
+    fn random_directions_keep_angles() {
+        let sphere = on_sphere([1, 1, 1280]);
+        assert_eq!(sphere.width(), 128);
+        let mut rng = stream(Purpose::Noise, [1, 2, 3]);
+        let first = nearly_normal(&mut rng, 1280);
+        let other = nearly_normal(&mut rng, 1280);
+        let second: Vec<f64> = first
+            .iter()
+            .zip(&other)
+            .map(|(a, b)| 0.6 * a + 0.8 * b)
+            .collect();
+        let rows = floats(&[first, second].concat(), [2, 1280], &Device::flex());
+        let found = weights::values(&sphere.of(rows));
+        let product: f32 = (0..128).map(|at| found[at] * found[128 + at]).sum();
+        // Both are about as long as the 1 beside them: (0.6 + 1) / 2.
+        assert!(
+            (product - 0.8).abs() < 4.0 * 0.5 / 127.0_f32.sqrt(),
+            "{product}"
+        );
     }
 
     /// The same maps as those on the device, of which directions are found in 64 bits.

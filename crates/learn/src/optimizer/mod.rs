@@ -13,7 +13,7 @@
 //! since replaced the parameters, so a memory of their gradients points elsewhere. Besides, a node would have to save
 //! and send it.
 //!
-//! Under a promise of privacy gradients come sample by sample. They are shortened and added up to a [`Lot`], and one step is
+//! Under a promise of privacy gradients come sample by sample. They are shortened and added up to a `Lot`, and one step is
 //! made with its sum (`private`). `clip_norm` is the length of each then.
 
 mod adam;

@@ -165,13 +165,18 @@ fn a_round_that_begins_with_anything_else_has_draws_of_its_own() {
         seeds: [1, 2],
     };
     let parts = [part(Role::Shared, 2)];
-    let seed =
-        |promise: &Promise, parts: &[Part], label| promise.begin(parts, &samples(label)).seed;
+    let mut moved = parts.clone();
+    moved[0].weights.change(0, |values| values.mul_scalar(2.0));
+    let in_round = |round, promise: &Promise, parts: &[Part], label| {
+        promise.begin(Round(round), parts, &samples(label)).seed
+    };
+    let seed = |promise: &Promise, parts: &[Part], label| in_round(1, promise, parts, label);
     let usual = seed(&promise(b"node"), &parts, 0);
     assert_eq!(usual, seed(&promise(b"node"), &parts, 0));
     let others = [
         seed(&promise(b"another"), &parts, 0),
-        seed(&promise(b"node"), &[part(Role::Shared, 3)], 0),
+        seed(&promise(b"node"), &moved, 0),
+        in_round(2, &promise(b"node"), &parts, 0),
         seed(&promise(b"node"), &parts, 1),
     ];
     assert!(others.iter().all(|other| *other != usual));

@@ -7,8 +7,8 @@ use std::slice;
 
 use fednode_core::work::{Progress, Watch};
 
-use super::{Epoch, Losses, Outcome};
-use crate::algorithm::StepContext;
+use super::{Epoch, MOST_LOSS, Outcome};
+use crate::algorithm::{Loss, StepContext};
 use crate::error::LearnError;
 use crate::private::{Draws, Lot};
 
@@ -25,22 +25,28 @@ impl Epoch<'_, '_> {
         // A lot without samples shows its step one that does not count: no step is left out.
         let empty = lots.iter_mut().filter(|lot| lot.is_empty());
         empty.for_each(|lot| lot.push(0));
-        self.begin(&lots.concat());
+        self.begin(&lots.concat(), draws.streams(self.epoch));
         let batches = lots.len() as u32;
-        let mut losses = Losses::default();
+        let (mut total, mut last) = (0.0, None);
         for (batch, (lot, size)) in (1..).zip(lots.iter().zip(&sizes)) {
             let counts = *size > 0;
+            let mut losses = Vec::with_capacity(lot.len());
             self.stepper.begin_lot(Lot::new(draws.plan.clip, counts));
             for position in lot {
                 let sample = self.source.batch(self.algorithm, slice::from_ref(position));
                 let step_ctx = &mut StepContext::new(self.ctx, self.stepper);
                 let step = self.algorithm.step(self.stage, sample, step_ctx);
                 if counts {
-                    losses.add(step.loss, 1);
+                    losses.push(step.loss);
                     outcome.count(&step.routed);
                 }
             }
-            self.check(losses.read().map(|(_, loss)| (batch, loss)))?;
+            // However large the loss of a sample is, nobody may see that it took part: no node ends for that.
+            for loss in Loss::values(&losses) {
+                let bounded = if loss.is_finite() { loss } else { MOST_LOSS };
+                total += bounded.min(MOST_LOSS);
+                last = Some(bounded.min(MOST_LOSS));
+            }
             let parts = self.algorithm.parts_mut();
             self.stepper.end_lot(parts, draws, (self.epoch, batch));
             outcome.steps += 1;
@@ -49,13 +55,13 @@ impl Epoch<'_, '_> {
                 epochs: self.epochs,
                 batch,
                 batches,
-                loss: losses.last,
+                loss: last,
             };
             if watch(progress).is_break() {
                 return Err(LearnError::Abandoned);
             }
         }
         let drawn = sizes.iter().sum::<usize>();
-        Ok(losses.total / drawn.max(1) as f64)
+        Ok(total / drawn.max(1) as f64)
     }
 }
