@@ -65,11 +65,6 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<(), ConfigError> {
         return Ok(());
     }
     let refuse = |text: &str| Err(ConfigError(format!("`privacy.epsilon` {text}")));
-    if !spec.data.columns.is_empty() {
-        return refuse(
-            "is for data that are numbers already: of raw tables (`data.columns`) nodes would publish means of columns",
-        );
-    }
     if spec.statistics.enabled {
         return refuse(
             "does not go with `statistics.enabled`: profile `agreement` of `fedmoe-da` has statistics with noise",

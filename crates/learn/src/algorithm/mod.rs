@@ -486,9 +486,9 @@ pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
 fn prepare(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     let is_raw = !spec.data.columns.is_empty();
     let exchange = &mut spec.exchange;
-    // Who exchanges nothing treats its columns by itself.
+    // Who exchanges nothing treats its columns by itself, and who promises privacy by what the spec says of them.
     let exchanges = exchange.averaging.is_some() || exchange.experts.is_some();
-    if !is_raw || !exchanges {
+    if !is_raw || !exchanges || spec.privacy.epsilon.is_some() {
         return Ok(());
     }
     if exchange.everybody_first {

@@ -9,11 +9,14 @@
 //!
 //! Where nothing is exchanged, the node's own moments stay. What was adopted once is never changed: a member that says
 //! something else later moves nobody who was there before.
+//!
+//! Under a promise of privacy there is no such round, since moments tell of rows. What the spec says of the columns makes the features
+//! then ([`public_moments`]): it is the same for everybody, and no row had a part in it.
 
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use fednode_core::spec::TableColumn;
+use fednode_core::spec::{ColumnKind, TableColumn};
 use fednode_core::{FederationSpec, Round};
 use fednode_data::table::{Treatment, moments, n_moments};
 use fednode_data::{Samples, Split};
@@ -28,10 +31,15 @@ use crate::memory::Memory;
 use crate::model::{Initial, Net};
 use crate::weights::{self, Weights};
 
+/// Rows that stand for a column's range: a multiple of small numbers of levels.
+const PUBLIC_ROWS: usize = 5040;
+
 /// What a node knows of the columns of its raw table.
 pub(super) struct Preparation {
     columns: Vec<TableColumn>,
     raw: Arc<Split>,
+    /// What makes the features where no row of this node may have a part in them.
+    public: Option<Vec<f64>>,
     treatment: Treatment,
     /// The moments, as they are published.
     pub(super) moments: Part,
@@ -63,13 +71,22 @@ impl Preparation {
         } else {
             Role::Private
         };
+        let public = spec.privacy.epsilon.map(|_| public_moments(&columns));
+        let own = || own_moments(&columns, &raw.train);
         Self {
-            treatment: Treatment::of(&columns, &own_moments(&columns, &raw.train)),
+            treatment: Treatment::of(&columns, &public.clone().unwrap_or_else(own)),
             moments: Part::new(role, net, 0, 0, device),
             columns,
             raw,
+            public,
             known: None,
         }
+    }
+
+    /// Returns the moments before any are agreed on.
+    fn first_moments(&self) -> Vec<f64> {
+        let own = || own_moments(&self.columns, &self.raw.train);
+        self.public.clone().unwrap_or_else(own)
     }
 
     /// Returns the features of all samples of this node.
@@ -114,7 +131,7 @@ impl Preparation {
 
     /// Puts the own moments where they are published.
     fn publish(&mut self, device: &Device) {
-        let own = own_moments(&self.columns, &self.raw.train);
+        let own = self.first_moments();
         self.moments.weights = Weights::new(vec![upload(&own, device)]);
         self.known = Some(Known::Own);
     }
@@ -126,7 +143,7 @@ impl Preparation {
                 let values = weights::values(&self.moments.weights.tensor(0));
                 values.into_iter().map(f64::from).collect()
             }
-            None => own_moments(&self.columns, &self.raw.train),
+            None => self.first_moments(),
         };
         self.treatment = Treatment::of(&self.columns, &moments);
     }
@@ -137,13 +154,32 @@ impl Preparation {
     }
 }
 
+/// Returns the moments of rows that have every part of a column's range, both truth values and all levels alike often.
+fn public_moments(columns: &[TableColumn]) -> Vec<f64> {
+    let value = |column: &TableColumn, row: usize| match column.kind {
+        ColumnKind::Number => {
+            let [low, high] = column.range;
+            (low + (high - low) * (row as f64 + 0.5) / PUBLIC_ROWS as f64) as f32
+        }
+        ColumnKind::Boolean => (row % 2) as f32,
+        ColumnKind::Category => (row % column.levels.len()) as f32,
+    };
+    let row = |row: usize| columns.iter().map(move |column| value(column, row));
+    let rows: Vec<f32> = (0..PUBLIC_ROWS).flat_map(row).collect();
+    exact(moments(columns, &rows))
+}
+
+/// Returns moments as exact as they travel, so that a restart makes the same features.
+fn exact(moments: Vec<f64>) -> Vec<f64> {
+    let round = |value: f64| f64::from(value as f32);
+    moments.into_iter().map(round).collect()
+}
+
 fn own_moments(columns: &[TableColumn], samples: &Samples) -> Vec<f64> {
     let all: Vec<u32> = (0..samples.len() as u32).collect();
     let mut rows = Vec::new();
     samples.write_batch(&all, &mut rows);
-    // As exact as they travel, so that a restart makes the same features.
-    let exact = moments(columns, &rows).into_iter();
-    exact.map(|value| f64::from(value as f32)).collect()
+    exact(moments(columns, &rows))
 }
 
 impl Learner {
