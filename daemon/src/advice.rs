@@ -152,8 +152,8 @@ pub(crate) const TABLE: &[Row] = &[
         when: "tables, texts, other images",
         applies: |facts| !facts.is_small_and_grey(),
         advice: "read what others can see before you join",
-        why: "there is no promise for texts; for other data `--privacy dp:8` makes one, and what is left of the gain there was not \
-              measured yet",
+        why: "there is no promise for texts; for other data `--privacy dp:8` makes one, which takes some thousand samples in all to \
+              leave any gain",
         page: "docs/explanation/privacy.md",
     },
 ];

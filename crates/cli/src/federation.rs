@@ -153,6 +153,9 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
     };
     let all = assignments(args);
     let of_key = |key: &str| all.iter().rfind(|set| set.is_of(&Assignment::new(key, "")));
+    if of_key(EPSILON).is_some() {
+        coarsen(&mut spec);
+    }
     if let Some(named) = of_key(ALGORITHM) {
         spec.algorithm.clone_from(&named.value);
     } else if of_key(PROFILE).or(of_key(MATCHING)).is_none() {
@@ -169,6 +172,22 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
         return Ok(made);
     }
     complete_with_a_model(args, &spec, &all)
+}
+
+/// Rounds what the data at hand say of themselves, for a federation with a promise: a spec is for all to see. Ranges go out to the next
+/// round numbers, and the penalty that follows from the number of rows to a power of two.
+fn coarsen(spec: &mut FederationSpec) {
+    for column in &mut spec.data.columns {
+        let [low, high] = column.range;
+        if low < high {
+            let step = 10f64.powf((high - low).log10().floor());
+            column.range = [(low / step).floor() * step, (high / step).ceil() * step];
+        }
+    }
+    let decay = &mut spec.training.weight_decay;
+    if *decay > 0.0 {
+        *decay = decay.log2().round().exp2();
+    }
 }
 
 /// As [`complete`]. Not every algorithm takes what the recipe says of raw tables and of features: then what [`milder`] makes
@@ -448,6 +467,27 @@ mod tests {
             defaults: set(&["training.batch_size=7", "rounds=9"]),
             ..Args::default()
         }
+    }
+
+    #[test]
+    fn a_spec_with_a_promise_rounds_what_the_data_at_hand_say_of_themselves() {
+        let mut spec = FederationSpec::default();
+        let column = |range| TableColumn {
+            name: "age".into(),
+            range,
+            ..TableColumn::default()
+        };
+        spec.data.columns = [[28.0, 77.0], [-0.34, 0.52], [0.0, 603.0]]
+            .map(column)
+            .into();
+        spec.training.weight_decay = 10.0 / 303.0;
+        coarsen(&mut spec);
+        let ranges = spec.data.columns.iter().map(|column| column.range);
+        let expected = [[20.0, 80.0], [-0.4, 0.6], [0.0, 700.0]];
+        for (found, expected) in ranges.flatten().zip(expected.as_flattened()) {
+            assert!((found - expected).abs() < 1e-9, "{found} {expected}");
+        }
+        assert_eq!(spec.training.weight_decay, 1.0 / 32.0);
     }
 
     #[test]

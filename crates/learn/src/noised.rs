@@ -10,7 +10,7 @@
 //! ```
 //!
 //! What the node does alone is its model times its own statistics ([`crate::agreement`]), and nothing of that leaves it. So
-//! with lambda = 0 the federation changes nothing. The release is all that is published: proxies and the number of samples
+//! with lambda = 0 the federation changes nothing, except that raw columns are scaled by their public ranges. The release is all that is published: proxies and the number of samples
 //! in adverts are computed of it. A release of the same sums has the same noise, so it tells nothing new.
 //!
 //! Where ε and the number of samples say that noise is too large, there is no classifier, and the node says so.

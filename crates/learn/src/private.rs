@@ -27,6 +27,8 @@
 
 mod lot;
 
+use std::collections::BTreeMap;
+
 use fednode_core::work::NoisySteps;
 use fednode_core::{ConfigError, FederationId, FederationSpec, Round};
 use fednode_data::Samples;
@@ -53,6 +55,8 @@ const LEAST_CLIP: f64 = 1e-6;
 const MOST_CLIP: f64 = 1e6;
 /// Most rounds of a federation: each is an entry in the owner's file of releases.
 const MOST_ROUNDS: u32 = 10_000;
+/// Most levels of a category: with more, each would be taken for too rare to count.
+const MOST_LEVELS: usize = 150;
 /// Samples that are hashed at once.
 const AT_ONCE: usize = 256;
 
@@ -72,6 +76,10 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     }
     if spec.architecture().vocabulary > 0 {
         return refuse("is not for texts yet: choose data of numbers or images");
+    }
+    let widest = spec.data.columns.iter().map(|column| column.levels.len());
+    if widest.max() > Some(MOST_LEVELS) {
+        return refuse("takes all levels of a category for alike often, 150 at most: join some");
     }
     if noised::protect(spec)? {
         return Ok(());
@@ -143,26 +151,51 @@ pub(crate) struct Plan {
     rounds: u32,
 }
 
-impl Plan {
-    /// Plans the training of a node of so many samples; nothing where nothing trained is published under a promise.
+/// What a federation says of training under its promise.
+#[derive(Debug, Clone, Copy)]
+struct Terms {
+    epsilon: f64,
+    delta: f64,
+    batch_size: usize,
+    epochs: u32,
+    rounds: u32,
+    clip: f64,
+}
+
+impl Terms {
+    /// Takes them from a spec; nothing where nothing trained is published under a promise.
+    fn of(spec: &FederationSpec) -> Option<Self> {
+        let has_statistics = noised::Noised::is_wanted(spec.exchange.experts.as_ref());
+        let epsilon = spec.privacy.epsilon.filter(|_| !has_statistics)?;
+        let clip_norm = spec.training.clip_norm;
+        Some(Self {
+            epsilon,
+            delta: spec.privacy.delta,
+            batch_size: spec.training.batch_size,
+            epochs: spec.training.local_epochs,
+            rounds: spec.rounds,
+            clip: if clip_norm > 0.0 { clip_norm } else { CLIP },
+        })
+    }
+
+    /// Plans the training of a node of so many samples.
     ///
     /// # Errors
     /// Refuses a promise that no noise keeps.
-    fn of(spec: &FederationSpec, n_samples: usize) -> Result<Option<Self>, ConfigError> {
-        let Some(epsilon) = spec.privacy.epsilon else {
-            return Ok(None);
-        };
-        if noised::Noised::is_wanted(spec.exchange.experts.as_ref()) {
-            return Ok(None);
-        }
-        let (size, epochs) = (spec.training.batch_size, spec.training.local_epochs);
-        let steps = n_samples.div_ceil(size) as u32;
-        let share = (size as f64 / n_samples.max(1) as f64).min(1.0);
-        let total = u64::from(steps) * u64::from(epochs) * u64::from(spec.rounds);
+    fn plan(&self, n_samples: usize) -> Result<Plan, ConfigError> {
+        let Self {
+            batch_size,
+            epochs,
+            rounds,
+            ..
+        } = *self;
+        let steps = n_samples.div_ceil(batch_size) as u32;
+        let share = (batch_size as f64 / n_samples.max(1) as f64).min(1.0);
+        let total = u64::from(steps) * u64::from(epochs) * u64::from(rounds);
         let found = || {
             let (epsilon, delta) = (
-                Epsilon::new(epsilon).ok()?,
-                Delta::new(spec.privacy.delta).ok()?,
+                Epsilon::new(self.epsilon).ok()?,
+                Delta::new(self.delta).ok()?,
             );
             let (rate, total) = (Rate::new(share).ok()?, u32::try_from(total).ok()?);
             Some((rate, rdp::noise_for(epsilon, delta, rate, total)?))
@@ -172,23 +205,25 @@ impl Plan {
                 "no noise keeps `privacy.epsilon` in {total} steps: choose a larger one, or fewer `rounds`"
             ))
         })?;
-        let clip_norm = spec.training.clip_norm;
-        Ok(Some(Self {
+        Ok(Plan {
             rate,
             noise,
-            clip: if clip_norm > 0.0 { clip_norm } else { CLIP },
+            clip: self.clip,
             steps,
             expected: share * n_samples as f64,
             epochs,
-            rounds: spec.rounds,
-        }))
+            rounds,
+        })
     }
 }
 
 /// A promise, and the secret with which it is kept.
 #[derive(Debug)]
 pub(crate) struct Promise {
+    terms: Terms,
     plan: Plan,
+    /// The plans of nodes of other sizes, where one learner is several nodes in turn.
+    others: BTreeMap<usize, Plan>,
     key: NoiseKey,
     federation: FederationId,
     seeds: [u64; 2],
@@ -204,13 +239,35 @@ impl Promise {
         node_seed: u64,
         n_samples: usize,
     ) -> Result<Option<Self>, ConfigError> {
-        let plan = Plan::of(spec, n_samples)?;
-        Ok(plan.map(|plan| Self {
-            plan,
+        let Some(terms) = Terms::of(spec) else {
+            return Ok(None);
+        };
+        Ok(Some(Self {
+            terms,
+            plan: terms.plan(n_samples)?,
+            others: BTreeMap::new(),
             key: NoiseKey::of_system(),
             federation: spec.id(),
             seeds: [spec.seed, node_seed],
         }))
+    }
+
+    /// Goes over to another node of so many samples.
+    ///
+    /// # Errors
+    /// Refuses a promise that no noise keeps.
+    pub(crate) fn become_node(
+        &mut self,
+        node_seed: u64,
+        n_samples: usize,
+    ) -> Result<(), ConfigError> {
+        self.seeds[1] = node_seed;
+        self.plan = match self.others.get(&n_samples) {
+            Some(plan) => *plan,
+            None => self.terms.plan(n_samples)?,
+        };
+        self.others.insert(n_samples, self.plan);
+        Ok(())
     }
 
     /// Says where lots and noise come from; by default it is the operating system's randomness.

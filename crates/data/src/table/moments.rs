@@ -84,6 +84,21 @@ pub fn moments(columns: &[TableColumn], rows: &[f32]) -> Vec<f64> {
     all
 }
 
+/// Returns moments that no row had a part in: a column's range is filled evenly, both truth values and all levels are alike often,
+/// and nothing is missing.
+pub fn public_moments(columns: &[TableColumn]) -> Vec<f64> {
+    let of = |column: &TableColumn| match column.kind {
+        // Evenly from -1 to 1: mean 0, mean square 1/3.
+        ColumnKind::Number => [vec![1.0, 0.0, 1.0 / 3.0], vec![1.0 / BINS as f64; BINS]].concat(),
+        ColumnKind::Boolean => vec![1.0, 0.5],
+        ColumnKind::Category => {
+            let levels = column.levels.len();
+            [vec![1.0 / levels.max(1) as f64; levels], vec![0.0]].concat()
+        }
+    };
+    columns.iter().flat_map(of).collect()
+}
+
 fn add_up(column: &TableColumn, values: impl Iterator<Item = f32>) -> Vec<f64> {
     let mut sums = vec![0.0; of_column(column)];
     let unit = Unit::of(column);
@@ -109,4 +124,38 @@ fn add_up(column: &TableColumn, values: impl Iterator<Item = f32>) -> Vec<f64> {
 /// Returns the bin of a place; what is outside the range is in the first or the last.
 fn bin(place: f64) -> usize {
     (((place + 1.0) / 2.0 * BINS as f64).max(0.0) as usize).min(BINS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows that fill every range evenly have about these moments; a logarithm's range is filled evenly in logarithms.
+    #[test]
+    fn public_moments_are_those_of_rows_that_fill_the_ranges() {
+        let number = |scaling| TableColumn {
+            name: "number".into(),
+            range: [0.0, 1000.0],
+            scaling,
+            ..TableColumn::default()
+        };
+        let category = TableColumn {
+            name: "category".into(),
+            kind: ColumnKind::Category,
+            levels: ["a", "b", "c"].map(str::to_owned).to_vec(),
+            ..TableColumn::default()
+        };
+        let columns = [number(Scaling::default()), number(Scaling::Log), category];
+        let n_rows = 3072;
+        let row = |at: usize| {
+            let share = (at as f32 + 0.5) / n_rows as f32;
+            [1000.0 * share, 1001f32.powf(share) - 1.0, (at % 3) as f32]
+        };
+        let rows: Vec<f32> = (0..n_rows).flat_map(row).collect();
+        let (found, expected) = (public_moments(&columns), moments(&columns, &rows));
+        assert_eq!(found.len(), n_moments(&columns));
+        for (found, expected) in found.iter().zip(expected) {
+            assert!((found - expected).abs() < 1e-3, "{found} {expected}");
+        }
+    }
 }

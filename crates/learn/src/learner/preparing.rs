@@ -11,14 +11,14 @@
 //! something else later moves nobody who was there before.
 //!
 //! Under a promise of privacy there is no such round, since moments tell of rows. What the spec says of the columns makes the features
-//! then ([`public_moments`]): it is the same for everybody, and no row had a part in it.
+//! then ([`public_moments`]): it is the same for everybody, whatever a node's rows are.
 
 use std::sync::Arc;
 
 use burn::tensor::Device;
-use fednode_core::spec::{ColumnKind, TableColumn};
+use fednode_core::spec::TableColumn;
 use fednode_core::{FederationSpec, Round};
-use fednode_data::table::{Treatment, moments, n_moments};
+use fednode_data::table::{Treatment, moments, n_moments, public_moments};
 use fednode_data::{Samples, Split};
 use fednode_onnx::{Graph, Value};
 use serde::{Deserialize, Serialize};
@@ -30,9 +30,6 @@ use crate::error::LearnError;
 use crate::memory::Memory;
 use crate::model::{Initial, Net};
 use crate::weights::{self, Weights};
-
-/// Rows that stand for a column's range: a multiple of small numbers of levels.
-const PUBLIC_ROWS: usize = 5040;
 
 /// What a node knows of the columns of its raw table.
 pub(super) struct Preparation {
@@ -71,7 +68,10 @@ impl Preparation {
         } else {
             Role::Private
         };
-        let public = spec.privacy.epsilon.map(|_| public_moments(&columns));
+        let public = spec
+            .privacy
+            .epsilon
+            .map(|_| exact(public_moments(&columns)));
         let own = || own_moments(&columns, &raw.train);
         Self {
             treatment: Treatment::of(&columns, &public.clone().unwrap_or_else(own)),
@@ -138,7 +138,7 @@ impl Preparation {
 
     /// Makes the treatment of the moments that the node remembers, or of its own rows.
     fn fit(&mut self) {
-        let moments = match self.known {
+        let moments = match self.known.filter(|_| self.public.is_none()) {
             Some(_) => {
                 let values = weights::values(&self.moments.weights.tensor(0));
                 values.into_iter().map(f64::from).collect()
@@ -152,21 +152,6 @@ impl Preparation {
     pub(super) fn memory(&self) -> Option<Memory> {
         self.known.as_ref().map(Memory::of)
     }
-}
-
-/// Returns the moments of rows that have every part of a column's range, both truth values and all levels alike often.
-fn public_moments(columns: &[TableColumn]) -> Vec<f64> {
-    let value = |column: &TableColumn, row: usize| match column.kind {
-        ColumnKind::Number => {
-            let [low, high] = column.range;
-            (low + (high - low) * (row as f64 + 0.5) / PUBLIC_ROWS as f64) as f32
-        }
-        ColumnKind::Boolean => (row % 2) as f32,
-        ColumnKind::Category => (row % column.levels.len()) as f32,
-    };
-    let row = |row: usize| columns.iter().map(move |column| value(column, row));
-    let rows: Vec<f32> = (0..PUBLIC_ROWS).flat_map(row).collect();
-    exact(moments(columns, &rows))
 }
 
 /// Returns moments as exact as they travel, so that a restart makes the same features.

@@ -149,6 +149,9 @@ impl Learner {
         if !is_raw {
             self.data = data;
         }
+        if let Some(promise) = &mut self.training.promise {
+            promise.become_node(node_seed, self.data.train.len())?;
+        }
         Ok(())
     }
 

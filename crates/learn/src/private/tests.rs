@@ -159,7 +159,9 @@ fn samples(label: u16) -> Samples {
 #[test]
 fn a_round_that_begins_with_anything_else_has_draws_of_its_own() {
     let promise = |key: &[u8]| Promise {
+        terms: Terms::of(&promised(8.0)).unwrap(),
         plan: plan(1.0),
+        others: BTreeMap::new(),
         key: NoiseKey::of_secret(key),
         federation: FederationSpec::default().id(),
         seeds: [1, 2],
@@ -182,6 +184,27 @@ fn a_round_that_begins_with_anything_else_has_draws_of_its_own() {
     assert!(others.iter().all(|other| *other != usual));
 }
 
+fn promised(epsilon: f64) -> FederationSpec {
+    let mut spec = FederationSpec::default();
+    spec.privacy.epsilon = Some(epsilon);
+    spec
+}
+
+/// A simulation has one learner for many nodes.
+#[test]
+fn a_learner_that_becomes_another_node_trains_by_that_nodes_plan() {
+    let spec = promised(8.0);
+    let mut promise = Promise::of(&spec, 1, 100).unwrap().unwrap();
+    let first = promise.steps_of_a_round();
+    promise.become_node(2, 900).unwrap();
+    let other = Promise::of(&spec, 2, 900).unwrap().unwrap();
+    assert_eq!(promise.steps_of_a_round(), other.steps_of_a_round());
+    assert_eq!(promise.seeds, other.seeds);
+    assert!(other.steps_of_a_round().noise < first.noise);
+    promise.become_node(1, 100).unwrap();
+    assert_eq!(promise.steps_of_a_round(), first);
+}
+
 /// dp-accounting's `calibrate_dp_mechanism` with its `RdpAccountant`, δ = 1e-5.
 #[test]
 fn noise_is_that_of_dp_accounting() {
@@ -196,7 +219,7 @@ fn noise_is_that_of_dp_accounting() {
         };
         spec.privacy.epsilon = Some(epsilon);
         (spec.training.batch_size, spec.training.local_epochs) = (batch, epochs);
-        let plan = Plan::of(&spec, n_samples).unwrap().unwrap();
+        let plan = Terms::of(&spec).unwrap().plan(n_samples).unwrap();
         let ratio = plan.noise.get() / expected;
         // Ours leaves out no order, so it may be a little lower.
         assert!((ratio - 1.0).abs() < 1e-3, "{n_samples}: {ratio}");
@@ -211,7 +234,7 @@ fn a_node_of_few_samples_takes_all_of_them_in_every_step() {
     let mut spec = FederationSpec::default();
     spec.privacy.epsilon = Some(8.0);
     spec.training.batch_size = 64;
-    let plan = Plan::of(&spec, 9).unwrap().unwrap();
+    let plan = Terms::of(&spec).unwrap().plan(9).unwrap();
     assert_eq!((plan.rate.get(), plan.steps, plan.expected), (1.0, 1, 9.0));
     let draws = Draws {
         plan,
