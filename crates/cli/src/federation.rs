@@ -87,8 +87,7 @@ pub struct Args {
     /// fixed, paper, code or best.
     #[arg(long, value_name = "PRESET", num_args = 0..=1, require_equals = true, default_missing_value = "fixed")]
     pub pool: Option<String>,
-    /// What members may learn of a node's samples: `open`, or `dp:EPSILON`, with which statistics are published once and with
-    /// noise, and nothing else of the samples is.
+    /// What members may learn of a node's samples: `open`, or `dp:EPSILON`, with which nodes publish statistics or training with noise.
     #[arg(long, value_name = "MODE")]
     pub privacy: Option<PrivacyMode>,
     /// Any key of federation.toml or hyper-parameter of the algorithm; may be repeated.
@@ -174,14 +173,18 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
     complete_with_a_model(args, &spec, &all)
 }
 
-/// Rounds what the data at hand say of themselves, for a federation with a promise: a spec is for all to see. Ranges go out to the next
-/// round numbers, and the penalty that follows from the number of rows to a power of two.
+/// Rounds what the data at hand say of themselves, for a federation with a promise: a spec is for all to see. Ranges go out to one
+/// digit of their width, and the penalty that follows from the number of rows to a power of two.
 fn coarsen(spec: &mut FederationSpec) {
     for column in &mut spec.data.columns {
         let [low, high] = column.range;
         if low < high {
             let step = 10f64.powf((high - low).log10().floor());
-            column.range = [(low / step).floor() * step, (high / step).ceil() * step];
+            let rounded = [(low / step).floor() * step, (high / step).ceil() * step];
+            // Of numbers at the edge of what a float holds there are no rounder ones.
+            if rounded.iter().all(|end| end.is_finite()) {
+                column.range = rounded;
+            }
         }
     }
     let decay = &mut spec.training.weight_decay;
@@ -477,13 +480,13 @@ mod tests {
             range,
             ..TableColumn::default()
         };
-        spec.data.columns = [[28.0, 77.0], [-0.34, 0.52], [0.0, 603.0]]
+        spec.data.columns = [[28.0, 77.0], [-0.34, 0.52], [0.0, 603.0], [0.0, 5e-324]]
             .map(column)
             .into();
         spec.training.weight_decay = 10.0 / 303.0;
         coarsen(&mut spec);
         let ranges = spec.data.columns.iter().map(|column| column.range);
-        let expected = [[20.0, 80.0], [-0.4, 0.6], [0.0, 700.0]];
+        let expected = [[20.0, 80.0], [-0.4, 0.6], [0.0, 700.0], [0.0, 5e-324]];
         for (found, expected) in ranges.flatten().zip(expected.as_flattened()) {
             assert!((found - expected).abs() < 1e-9, "{found} {expected}");
         }

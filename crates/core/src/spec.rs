@@ -194,7 +194,8 @@ crate::config! {
         /// Share of a node's training samples that it keeps for validation (0 to 0.5).
         validation_share: f64 = 0.1,
         /// The columns of a raw table: what each is called and holds, as `fednode data` proposes it. In the first round nodes
-        /// agree on means, deviations and shares, and then all make the same features. Empty takes numbers as they are.
+        /// agree on means, deviations and shares, and then all make the same features. With `privacy.epsilon` ranges and levels
+        /// make them. Empty takes numbers as they are.
         columns: Vec<TableColumn> = Vec::new(),
     }
 }

@@ -129,6 +129,29 @@ fn mixtures_and_other_ways_to_serve_say_the_same_as_their_files() {
     }
 }
 
+/// So large an ε leaves noise that these few samples bear.
+fn promised(spec: &FederationSpec) -> FederationSpec {
+    let mut spec = spec.clone();
+    spec.privacy.epsilon = Some(90.0);
+    algorithm::fill_exchange(&mut spec).unwrap();
+    spec
+}
+
+/// Tells that peers' noised statistics are served, or the test would compare the own model alone.
+fn serves_noised(node: &Learner) -> bool {
+    let state = node.state();
+    let solved = state.get("noised.weights").unwrap().values();
+    node.lacks().is_none() && solved.iter().any(|weight| *weight != 0.0)
+}
+
+#[test]
+fn noised_statistics_of_images_are_in_the_file() {
+    let spec = promised(&spec("fedmoe-da", "cnn", &[("profile", "agreement")]));
+    let nodes = trained(&spec);
+    assert!(serves_noised(&nodes[0]), "{:?}", nodes[0].lacks());
+    assert_same("noised", &nodes[0], "images", &digits());
+}
+
 /// Statistics of 1,024 maps of 300 clothes, which say little against as many numbers.
 #[test]
 fn the_default_on_larger_images_says_the_same_as_its_file() {
@@ -275,19 +298,26 @@ fn features_of_a_backbone_are_brought_to_one_length_in_the_file() {
     });
     let device = ComputeDevice::cpu(1).unwrap();
     let split = common::split(&learned, 300);
-    let mut nodes: Vec<Learner> = [0, 1]
-        .map(|node| Learner::new(&spec, node, Arc::clone(&split), &device).unwrap())
-        .into();
-    rounds(&spec, &mut nodes, 1..=2);
-    let got = run(nodes[0].onnx(&[]).unwrap(), "features", &samples(raw));
-    let predicted = nodes[0].predict(&learned).unwrap();
-    let expected = predicted.iter().flat_map(|one| one.probabilities.clone());
-    let largest = got
-        .iter()
-        .zip(expected)
-        .map(|(got, expected)| (got - expected).abs());
-    let largest = largest.fold(0.0, f32::max);
-    assert!(largest < TOLERANCE, "{largest}");
+    for spec in [spec.clone(), promised(&spec)] {
+        let mut nodes: Vec<Learner> = [0, 1]
+            .map(|node| Learner::new(&spec, node, Arc::clone(&split), &device).unwrap())
+            .into();
+        rounds(&spec, &mut nodes, 1..=2);
+        assert!(spec.privacy.epsilon.is_none() || serves_noised(&nodes[0]));
+        let got = run(
+            nodes[0].onnx(&[]).unwrap(),
+            "features",
+            &samples(raw.clone()),
+        );
+        let predicted = nodes[0].predict(&learned).unwrap();
+        let expected = predicted.iter().flat_map(|one| one.probabilities.clone());
+        let largest = got
+            .iter()
+            .zip(expected)
+            .map(|(got, expected)| (got - expected).abs());
+        let largest = largest.fold(0.0, f32::max);
+        assert!(largest < TOLERANCE, "{largest}");
+    }
 }
 
 fn go_on(_: Progress) -> ControlFlow<()> {
@@ -414,13 +444,21 @@ fn rows(n: usize, moved: f32) -> Samples {
 
 #[test]
 fn raw_columns_are_treated_in_the_file() {
-    for (name, model, hyper) in [
-        ("fedmoe-da", "linear", &[("profile", "agreement")][..]),
-        ("fedmoe-da", "mlp", &[("profile", "agreement")]),
-        ("fedavg", "linear", &[]),
-        ("local", "mlp", &[]),
+    for (name, model, epsilon, hyper) in [
+        ("fedmoe-da", "linear", None, &[("profile", "agreement")][..]),
+        ("fedmoe-da", "mlp", None, &[("profile", "agreement")]),
+        (
+            "fedmoe-da",
+            "linear",
+            Some(90.0),
+            &[("profile", "agreement")],
+        ),
+        ("fedavg", "linear", None, &[]),
+        ("fedavg", "linear", Some(90.0), &[]),
+        ("local", "mlp", None, &[]),
     ] {
         let mut spec = spec(name, "mlp", hyper);
+        spec.privacy.epsilon = epsilon;
         spec.model.name = model.into();
         spec.data.columns = columns();
         spec.fingerprints.input = [1, 1, width_of(&spec.data.columns)];
@@ -437,7 +475,7 @@ fn raw_columns_are_treated_in_the_file() {
             Learner::new(&spec, index, Arc::new(split), &device).unwrap()
         };
         let mut nodes: Vec<Learner> = [(0, 0.0), (1, 3.0)].map(node).into();
-        // The first round agrees on columns, and has nothing else to exchange.
+        // The first round agrees on columns, and has nothing else to exchange. Under a promise there is no such round.
         let updates: Vec<_> = nodes.iter_mut().map(|node| fed::update(node, 1)).collect();
         let mean = fed::combine_in(Round(1), &spec, &updates);
         for node in &mut nodes {
@@ -447,7 +485,7 @@ fn raw_columns_are_treated_in_the_file() {
         }
         rounds(&spec, &mut nodes, 2..=3);
         assert_same(
-            &format!("{name} {model}, raw"),
+            &format!("{name} {model}, raw, {epsilon:?}"),
             &nodes[0],
             "columns",
             &rows(40, 1.0),

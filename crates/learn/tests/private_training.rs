@@ -72,9 +72,9 @@ fn the_cost_of_a_round_is_known_before_it_is_trained() {
     assert_eq!(learner(&open, 0).noisy_steps(), None);
 }
 
-/// What images are changed by is a secret: who knew it could tell how many samples were drawn before each.
+/// Members could send parameters by which the loss of one sample alone is large. Whether it took part must not show.
 #[test]
-fn images_are_changed_by_secret_draws_and_no_loss_ends_a_node() {
+fn no_loss_ends_a_node() {
     let mut spec = promised("fedavg", &[], 8.0);
     spec.training.augmentation = Augmentation::Crop;
     let mut ours = node(&spec, 0, b"ours");

@@ -4,9 +4,9 @@
 //! would give. Rounding looks at no data, so ε is that of plain Gaussian noise, sampled steps included. Noise of
 //! [`discrete`](crate::discrete) is exact without any float, and takes longer.
 //!
-//! A float has gaps, which have told secrets of noise before (Mironov, CCS 2012). Here only whole numbers leave, and a draw
-//! lies within a few units of its last place of the true function (Box and Muller 1958) of 53 random bits each. The tail
-//! ends at 8.5 standard deviations, beyond which lies a share of 10⁻¹⁷.
+//! A float has gaps, which have told secrets of noise before (Mironov, CCS 2012). Here only whole numbers leave. A draw
+//! is a function of random bits (Box and Muller 1958), right but for a few units of its last place. There are 53 of them, and 53
+//! more where the first say that the draw is far out. So the tail ends at 12 standard deviations. Beyond lies a share of 10⁻³².
 
 use rand_core::RngCore;
 
@@ -14,6 +14,9 @@ use crate::units::Noise;
 
 /// 2⁻⁵³: what the last random bit of a draw stands for.
 const UNIT: f64 = 1.0 / (1_u64 << 53) as f64;
+
+/// Below this the first bits of a draw are too few to tell how far out it is.
+const FEW: u64 = 1 << 20;
 
 /// Draws of Gaussian noise, rounded to whole numbers.
 #[derive(Debug)]
@@ -42,13 +45,26 @@ impl<R: RngCore> Rounded<R> {
 
     /// Draws twice from a standard normal distribution, and keeps one of the two.
     fn pair(&mut self) -> f64 {
-        // Above 0, so that there is a logarithm, and at most 1.
-        let first = ((self.random.next_u64() >> 11) + 1) as f64 * UNIT;
-        let second = (self.random.next_u64() >> 11) as f64 * UNIT;
+        let first = self.above_zero();
+        let second = self.bits() as f64 * UNIT;
         let radius = (-2.0 * libm::log(first)).sqrt();
         let (sine, cosine) = libm::sincos(std::f64::consts::TAU * second);
         self.kept = Some(radius * sine);
         radius * cosine
+    }
+
+    /// Draws evenly from above 0, so that there is a logarithm, to 1.
+    fn above_zero(&mut self) -> f64 {
+        let first = self.bits();
+        if first >= FEW {
+            return (first + 1) as f64 * UNIT;
+        }
+        let more = (self.bits() + 1) as f64 * UNIT;
+        (first as f64 + more) * UNIT
+    }
+
+    fn bits(&mut self) -> u64 {
+        self.random.next_u64() >> 11
     }
 }
 
@@ -84,6 +100,26 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// -2 ln 2⁻¹⁰⁶ is 12.12², and the cosine of 0 is 1.
+    #[test]
+    fn the_tail_ends_at_twelve_deviations() {
+        struct Zeros;
+        impl RngCore for Zeros {
+            fn next_u32(&mut self) -> u32 {
+                0
+            }
+            fn next_u64(&mut self) -> u64 {
+                0
+            }
+            fn fill_bytes(&mut self, bytes: &mut [u8]) {
+                bytes.fill(0);
+            }
+        }
+        let mut noise = Rounded::new(Noise::new(1.0).unwrap(), 1000.0, Zeros);
+        assert_eq!(noise.sample(), 12_122);
+        assert_eq!(noise.sample(), 0, "the sine of 0");
     }
 
     #[test]

@@ -204,21 +204,12 @@ impl Releases {
     /// then.
     pub fn admit(&self, update: &Update, when: u64) -> Result<(), ReleaseError> {
         let experts = update.experts.iter().map(|(params, _)| params);
-        let published = || {
-            experts
-                .chain(&update.shared)
-                .map(|part| part.to_blob().0.id)
-        };
-        let id = match self.mechanism {
-            Mechanism::Unprotected => self.federation.to_string(),
-            Mechanism::Gaussian { .. } | Mechanism::Training { .. } => name_of(published()),
-        };
+        let published = experts.chain(&update.shared);
+        let name = || name_of(published.map(|part| part.to_blob().0.id));
+        let is_protected = self.mechanism != Mechanism::Unprotected;
         // An update without parts tells nothing but that there is one.
-        let id = if id.is_empty() {
-            self.federation.to_string()
-        } else {
-            id
-        };
+        let name = is_protected.then(name).flatten();
+        let id = name.unwrap_or_else(|| self.federation.to_string());
         self.admit_as(id, when)
     }
 
@@ -310,16 +301,18 @@ impl Releases {
     }
 }
 
-/// Returns what tells what is published from everything else: its one part's name, or that of all parts together.
-fn name_of(parts: impl Iterator<Item = BlobId>) -> String {
+/// Returns what tells what is published from everything else: its one part's name, or that of all parts together. `None` without
+/// parts.
+fn name_of(parts: impl Iterator<Item = BlobId>) -> Option<String> {
     let parts: Vec<BlobId> = parts.collect();
+    let of_all = || {
+        let names: Vec<&[u8]> = parts.iter().map(|part| &part.as_bytes()[..]).collect();
+        BlobId::of(&names.concat())
+    };
     match parts[..] {
-        [] => String::new(),
-        [only] => only.to_string(),
-        _ => {
-            let names: Vec<&[u8]> = parts.iter().map(|part| &part.as_bytes()[..]).collect();
-            BlobId::of(&names.concat()).to_string()
-        }
+        [] => None,
+        [only] => Some(only.to_string()),
+        _ => Some(of_all().to_string()),
     }
 }
 

@@ -39,6 +39,10 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let model = Model::of_state(&folder)?;
     let spec = &model.card.spec;
     let columns = &spec.data.columns;
+    if !columns.is_empty() && spec.privacy.epsilon.is_some() {
+        let text = "nothing is agreed on here: under a promise of privacy no node says what its columns are like";
+        return Err(fail(ExitCode::Configuration, text));
+    }
     if columns.is_empty() || !spec.exchange.prepares {
         let text = "nothing is agreed on here: this is for federations of raw tables (`--data csv:FILE,label=COLUMN`)";
         return Err(fail(ExitCode::Configuration, text));

@@ -7,7 +7,8 @@
 //! ]
 //! ```
 //!
-//! Means, deviations and shares are not here: nodes agree on them in the first round, without showing a row.
+//! Means, deviations and shares are not here: nodes agree on them in the first round, without showing a row. Under a promise of
+//! privacy there are none, and ranges and levels make the features.
 
 use std::collections::BTreeSet;
 

@@ -77,22 +77,25 @@ impl OnSphere {
         let columns: usize = model.input.iter().product();
         let kept = columns.min(WIDTH - 1);
         let size = (columns as f64).sqrt().recip();
-        let drawn = |row: usize| match columns == kept {
-            true => (0..kept).map(|at| f64::from(u8::from(at == row))).collect(),
-            false => nearly_normal(
-                &mut stream(Purpose::Initial, [seed, name_index(DIRECTIONS), row as u64]),
-                kept,
-            ),
+        let as_it_is = |row| {
+            (0..kept)
+                .map(|at| if at == row { size } else { 0.0 })
+                .collect()
         };
         // Random directions of so many numbers keep lengths as they are on average.
-        let scale = if columns == kept {
-            size
-        } else {
-            size / (kept as f64).sqrt()
+        let scale = size / (kept as f64).sqrt();
+        let along_random = |row: usize| -> Vec<f64> {
+            let place = [seed, name_index(DIRECTIONS), row as u64];
+            let drawn = nearly_normal(&mut stream(Purpose::Initial, place), kept);
+            drawn.into_iter().map(|one| one * scale).collect()
         };
         let row = |row: usize| {
-            let drawn: Vec<f64> = drawn(row);
-            drawn.into_iter().map(move |one| one * scale).chain([0.0])
+            let numbers: Vec<f64> = if columns == kept {
+                as_it_is(row)
+            } else {
+                along_random(row)
+            };
+            numbers.into_iter().chain([0.0])
         };
         let values: Vec<f64> = (0..columns).flat_map(row).collect();
         let beside: Vec<f64> = (0..=kept)

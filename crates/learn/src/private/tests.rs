@@ -1,12 +1,19 @@
 //! Worked examples, and noise as Google's dp-accounting plans it.
 
+use std::ops::ControlFlow;
+
 use burn::tensor::{Device, Tensor};
+use fednode_core::Augmentation;
+use fednode_core::spec::TrainingSpec;
 use fednode_data::Pixels;
 use rand_chacha::ChaCha20Rng;
 
 use super::*;
+use crate::algorithm::RoundContext;
 use crate::algorithm::testing::assert_close;
+use crate::feature_cache::CacheBudget;
 use crate::model::{Initial, Net};
+use crate::train::{Epochs, Schedule, train};
 use crate::weights::values;
 
 fn part(role: Role, numbers: usize) -> Part {
@@ -182,6 +189,63 @@ fn a_round_that_begins_with_anything_else_has_draws_of_its_own() {
         seed(&promise(b"node"), &parts, 1),
     ];
     assert!(others.iter().all(|other| *other != usual));
+}
+
+/// Returns the parameters after an epoch in which all samples take part in each of ten steps, almost without noise.
+fn trained(augmentation: Augmentation, seed: [u8; 32]) -> Vec<f32> {
+    let mut algorithm = algorithm::testing::build("fedavg", &[]);
+    let value = |at: usize| (at * 7 % 5) as f32 / 5.0;
+    let pixels = Pixels::Floats((0..40).map(value).collect());
+    let names = ["a", "b"].map(str::to_owned);
+    let labels = (0..10).map(|at| at % 2).collect();
+    let samples = Samples::new([1, 2, 2], pixels, labels, std::sync::Arc::new(names)).unwrap();
+    let training = TrainingSpec {
+        learning_rate: 0.5,
+        local_epochs: 1,
+        augmentation,
+        ..TrainingSpec::default()
+    };
+    let everybody = Plan {
+        rate: Rate::new(1.0).unwrap(),
+        expected: 10.0,
+        ..plan(1e-6)
+    };
+    let draws = Draws {
+        plan: everybody,
+        seed,
+    };
+    let schedule = Schedule {
+        ctx: RoundContext {
+            round: Round(1),
+            rounds: 1,
+            training: &training,
+            class_counts: &[5, 5],
+            seed: 1,
+            node_seed: 2,
+        },
+        epochs: Epochs::All,
+        budget: &CacheBudget::default(),
+        resident: None,
+        draws: Some(&draws),
+    };
+    let (device, mut watch) = (Device::flex(), |_| ControlFlow::Continue(()));
+    train(algorithm.as_mut(), &samples, schedule, &device, &mut watch).unwrap();
+    algorithm::testing::numbers(algorithm.as_ref(), "")
+}
+
+/// Who knew how images are changed could tell how many samples were drawn before each.
+#[test]
+fn how_images_are_changed_is_a_secret() {
+    let apart = |augmentation| {
+        let [first, other] = [[1; 32], [2; 32]].map(|seed| trained(augmentation, seed));
+        let apart = first.iter().zip(&other).map(|(a, b)| (a - b).abs());
+        apart.fold(0.0, f32::max)
+    };
+    // Nothing but noise differs where images stay as they are.
+    let unchanged = apart(Augmentation::None);
+    assert!(unchanged < 1e-4, "{unchanged}");
+    let changed = apart(Augmentation::Flip);
+    assert!(changed > 1e-2, "{changed}");
 }
 
 fn promised(epsilon: f64) -> FederationSpec {
