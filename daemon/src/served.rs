@@ -314,6 +314,7 @@ impl Predictor<Samples> for Predicting {
             .map(|prediction| Answer {
                 class: prediction.class,
                 probabilities: prediction.probabilities,
+                number: prediction.number,
                 expert: prediction.expert.map(|slot| slot.0),
             })
             .collect())

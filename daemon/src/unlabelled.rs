@@ -19,7 +19,7 @@ mod tables;
 use std::path::Path;
 use std::sync::Arc;
 
-use fednode_core::spec::{Architecture, ColumnKind, Fingerprints, TableColumn};
+use fednode_core::spec::{Architecture, ColumnKind, Fingerprints, TableColumn, Target};
 use fednode_data::source;
 use fednode_data::{DataError, Extractor, Pixels, Samples, Vocabulary};
 use fednode_runtime::exit::ExitCode;
@@ -37,6 +37,8 @@ pub(crate) struct Takes {
     model: Architecture,
     known: Fingerprints,
     columns: Vec<TableColumn>,
+    /// The number that is predicted, if it is no class.
+    target: Option<Target>,
     vocabulary: Option<Arc<Vocabulary>>,
     /// What turns images into the model's input, if anything does.
     extractor: Option<Arc<dyn Extractor>>,
@@ -71,6 +73,7 @@ impl Takes {
             model: architecture,
             known: model.spec().fingerprints.clone(),
             columns: model.spec().data.columns.clone(),
+            target: model.spec().data.target.clone(),
             vocabulary: model.vocabulary()?,
         })
     }
@@ -154,6 +157,11 @@ impl Takes {
             [1, 1, columns.len()]
         };
         let n_samples = pixels.len() / shape.iter().product::<usize>();
+        if let Some(target) = &self.target {
+            let numbers = vec![target.number(0.0); n_samples];
+            let samples = Samples::of_numbers(shape, pixels, numbers, &target.name);
+            return samples.or_fail(ExitCode::Data);
+        }
         let numbered = || (0..model.classes).map(|class| class.to_string()).collect();
         let names: Arc<[String]> = if known.class_names.is_empty() {
             numbered()
@@ -279,6 +287,7 @@ mod tests {
             model: model.clone(),
             known: known.clone(),
             columns: columns.to_vec(),
+            target: None,
             vocabulary: vocabulary.cloned(),
             extractor: None,
             prepared: model.input,
@@ -523,6 +532,7 @@ mod tests {
         Takes {
             model: model([1, 1, 4]),
             known: Fingerprints::default(),
+            target: None,
             columns: vec![
                 column("age", ColumnKind::Number, &[]),
                 column("pain", ColumnKind::Category, &["none", "typical"]),

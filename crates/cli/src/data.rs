@@ -8,7 +8,7 @@ mod shard_facts;
 mod sources;
 
 use fednode_core::FederationSpec;
-use fednode_core::spec::width_of;
+use fednode_core::spec::{Target, width_of};
 use fednode_data::{Columns, DataSource, Facts, Samples, source};
 use fednode_runtime::exit::ExitCode;
 
@@ -69,6 +69,10 @@ pub fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
             vocabulary: words, ..
         } => (vocabulary, vocabulary_hash) = (words.len(), Some(words.hash().to_owned())),
     }
+    let target = pool
+        .targets
+        .as_deref()
+        .map(|numbers| target_of(&pool.class_names[0], numbers));
     if columns.len() > MOST_NAMES || !described.is_empty() {
         columns.clear();
     }
@@ -88,12 +92,42 @@ pub fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
         },
         is_table,
         is_featured: false,
+        target: target.transpose()?,
         columns,
         described,
         samples: pool.labels.len(),
         vocabulary,
         vocabulary_hash,
     })
+}
+
+/// Returns a range whose ends went out to one digit of its width: a spec is for all to see.
+pub(crate) fn rounded([low, high]: [f64; 2]) -> [f64; 2] {
+    let step = 10f64.powf((high - low).log10().floor());
+    let ends = [(low / step).floor() * step, (high / step).ceil() * step];
+    // Of numbers at the edge of what a float holds there are no rounder ones, and one value has no width.
+    if low < high && ends.iter().all(|end| end.is_finite()) {
+        ends
+    } else {
+        [low, high]
+    }
+}
+
+/// Describes the number that is predicted.
+fn target_of(name: &str, numbers: &[f32]) -> anyhow::Result<Target> {
+    let ends = numbers.iter().copied().map(f64::from);
+    let ends = ends.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], number| {
+        [low.min(number), high.max(number)]
+    });
+    if ends[0] < ends[1] {
+        let name = name.to_owned();
+        return Ok(Target {
+            name,
+            range: rounded(ends),
+        });
+    }
+    let text = format!("column `{name}` has one number in all rows: there is nothing to predict");
+    Err(fail(ExitCode::Data, text))
 }
 
 /// Images that are looked at before anything is trained.

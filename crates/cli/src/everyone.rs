@@ -8,7 +8,7 @@ use fednode_learn::ClassCount;
 use fednode_runtime::exit::ExitCode;
 
 use crate::data;
-use crate::failure::OrFail;
+use crate::failure::{OrFail, fail};
 use crate::model::Model;
 use serde::{Deserialize, Serialize};
 
@@ -63,6 +63,13 @@ impl Everyone {
         file: Option<&Path>,
     ) -> anyhow::Result<Self> {
         data::refuse_own(spec, "everyone's test")?;
+        if let Some(target) = &spec.data.target {
+            let text = format!(
+                "everyone's test weighs classes, and `{}` is a number: leave it out, the summary's R² is over all nodes",
+                target.name
+            );
+            return Err(fail(ExitCode::Configuration, text));
+        }
         let divided = data::divided(source, spec, file)?;
         data::check_hash(spec, &divided.partition().hash())?;
         let own = (0..divided.partition().nodes().len()).map(|node| {

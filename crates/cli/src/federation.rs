@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use fednode_config::flags::dropped;
-use fednode_core::spec::{OptimizerKind, Preset, PrivacyMode, Schedule, TableColumn};
+use fednode_core::spec::{OptimizerKind, Preset, PrivacyMode, Schedule, TableColumn, Target};
 use fednode_core::{ConfigError, FederationSpec};
 use fednode_learn::{algorithm, last_stage, own_model};
 
@@ -116,6 +116,8 @@ pub struct DataFacts {
     pub classes: usize,
     /// What they are called; nothing if there are too many for a spec.
     pub class_names: Vec<String>,
+    /// The number that is predicted, if it is no class.
+    pub target: Option<Target>,
     /// What the columns of a table are called; nothing if they have no names, or are too many for a spec.
     pub columns: Vec<String>,
     /// What the columns of a raw table are; nothing of other data.
@@ -177,15 +179,7 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
 /// digit of their width, and the penalty that follows from the number of rows to a power of two.
 fn coarsen(spec: &mut FederationSpec) {
     for column in &mut spec.data.columns {
-        let [low, high] = column.range;
-        if low < high {
-            let step = 10f64.powf((high - low).log10().floor());
-            let rounded = [(low / step).floor() * step, (high / step).ceil() * step];
-            // Of numbers at the edge of what a float holds there are no rounder ones.
-            if rounded.iter().all(|end| end.is_finite()) {
-                column.range = rounded;
-            }
-        }
+        column.range = data::rounded(column.range);
     }
     let decay = &mut spec.training.weight_decay;
     if *decay > 0.0 {
@@ -385,6 +379,7 @@ fn described(data: &DataFacts) -> FederationSpec {
     spec.fingerprints.class_names.clone_from(&data.class_names);
     spec.fingerprints.columns.clone_from(&data.columns);
     spec.data.columns.clone_from(&data.described);
+    spec.data.target.clone_from(&data.target);
     spec.fingerprints.vocabulary_size = data.vocabulary;
     spec.fingerprints
         .vocabulary
@@ -420,6 +415,10 @@ fn recipe(data: &DataFacts) -> FederationSpec {
         spec.training.batch_size = 10;
         spec.training.learning_rate = 0.05;
         spec.data.partition = "dirichlet:0.5".into();
+    }
+    if data.target.is_some() {
+        // Bands of a number are no sites: a node that holds one knows neither slope nor spread.
+        spec.data.partition = "iid".into();
     }
     if is_raw {
         // A few hundred rows: a penalty as of ten rows, and steps that shrink until they no longer hop about.

@@ -7,9 +7,9 @@ use crate::{BlobRef, ExpertOffer, Lineage, NodeId, ProxyOffer, Round, Sketches};
 /// How good a model is on one split of a node's data.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Score {
-    /// Share of correct predictions, 0 to 1.
+    /// Share of correct predictions, 0 to 1; of a number R², the share of the variance that is explained, 1 at most.
     pub accuracy: f64,
-    /// Mean cross-entropy in nats.
+    /// Mean cross-entropy in nats; of a number half the mean square of the error, in halves of the range.
     pub loss: f64,
     /// Samples it was computed on.
     pub n_samples: u32,

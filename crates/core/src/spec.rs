@@ -17,6 +17,7 @@ mod privacy;
 mod rules;
 mod schedule;
 mod statistics;
+mod target;
 mod version1;
 
 use std::collections::BTreeMap;
@@ -33,6 +34,7 @@ pub use self::pool::{PoolSpec, Preset};
 pub use self::privacy::{NoMode, PrivacyMode, PrivacySpec};
 pub use self::schedule::Schedule;
 pub use self::statistics::{StatisticsFeatures, StatisticsGate, StatisticsSpec};
+pub use self::target::Target;
 use crate::config::{self, ConfigError};
 use crate::draw::DrawSeed;
 use crate::limits::{FEWEST_MEMBERS, FULL_PROXIES};
@@ -158,7 +160,7 @@ crate::config! {
     pub struct Fingerprints {
         /// Channels, height and width of one sample (1 to 4096 each).
         input: [usize; 3] = [1, 28, 28],
-        /// Number of classes (2 to 100000).
+        /// Number of classes (2 to 100000; 1 where `data.target` is a number).
         classes: usize = 10,
         /// Entries of the vocabulary of models of texts, 0 for other models (0 to 1000000).
         vocabulary_size: usize = 0,
@@ -197,6 +199,9 @@ crate::config! {
         /// agree on means, deviations and shares, and then all make the same features. With `privacy.epsilon` ranges and levels
         /// make them. Empty takes numbers as they are.
         columns: Vec<TableColumn> = Vec::new(),
+        /// The number that is predicted, instead of a class: the name of its column and about its smallest and largest value, as
+        /// `,target=COLUMN` of a table proposes it. Absent, models predict classes.
+        target: Option<Target> = None,
     }
 }
 

@@ -41,6 +41,7 @@ impl Samples {
         let (labels, names) = (self.labels.clone(), self.class_names.clone());
         let mut samples = Self::new(shape, Pixels::Floats(features), labels, names)?;
         samples.domains.clone_from(&self.domains);
+        samples.targets.clone_from(&self.targets);
         Ok(samples)
     }
 }

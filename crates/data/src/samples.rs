@@ -44,6 +44,12 @@ pub enum SamplesError {
         /// Number of classes.
         classes: usize,
     },
+    /// A sample's number is not finite.
+    #[error("the number to predict of sample {sample} is not finite")]
+    Target {
+        /// Which sample.
+        sample: usize,
+    },
 }
 
 /// The values of all samples, sample after sample; within a sample channel by channel, row by row.
@@ -129,6 +135,8 @@ pub struct Samples {
     pub labels: Vec<u16>,
     /// The classes' names, for people.
     pub class_names: Arc<[String]>,
+    /// The number of each sample, where numbers are predicted; there is one class then.
+    pub targets: Option<Vec<f32>>,
     /// Which domain each sample has, for example which rotation, where transforms of the partition gave it one. No model
     /// sees it; it tells afterwards whether a gate found the domains.
     pub domains: Option<Vec<u16>>,
@@ -184,9 +192,39 @@ impl Samples {
             pixels,
             labels,
             class_names,
+            targets: None,
             domains: None,
             drift: None,
         })
+    }
+
+    /// Takes samples each of which has a number; `name` is what the number is called.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; refuses numbers that are not finite, too.
+    pub fn of_numbers(
+        shape: [usize; 3],
+        pixels: Pixels,
+        targets: Vec<f32>,
+        name: &str,
+    ) -> Result<Self, SamplesError> {
+        if let Some(sample) = targets.iter().position(|number| !number.is_finite()) {
+            return Err(SamplesError::Target { sample });
+        }
+        let names = [name.to_owned()].into();
+        let samples = Self::new(shape, pixels, vec![0; targets.len()], names)?;
+        Ok(Self {
+            targets: Some(targets),
+            ..samples
+        })
+    }
+
+    /// Returns the same samples with every number changed; nothing changes where classes are predicted.
+    #[must_use]
+    pub fn with_targets(mut self, change: impl Fn(f32) -> f32) -> Self {
+        let targets = self.targets.iter_mut().flatten();
+        targets.for_each(|number| *number = change(*number));
+        self
     }
 
     /// Returns the features that a treatment makes of raw rows of a table.
@@ -318,12 +356,17 @@ impl Samples {
                 .map(|index| values[*index as usize])
                 .collect()
         };
+        let numbers = |values: &Vec<f32>| {
+            let values = indices.iter().map(|index| values[*index as usize]);
+            values.collect()
+        };
         Self {
             shape: self.shape,
             classes: self.classes,
             pixels,
             labels: of(&self.labels),
             class_names: Arc::clone(&self.class_names),
+            targets: self.targets.as_ref().map(numbers),
             domains: self.domains.as_ref().map(of),
             drift: self
                 .drift
@@ -346,6 +389,7 @@ impl Samples {
             pixels,
             labels,
             class_names: Arc::clone(&self.class_names),
+            targets: self.targets.as_mut().map(|targets| targets.split_off(at)),
             domains: self.domains.as_mut().map(|domains| domains.split_off(at)),
             drift: self
                 .drift

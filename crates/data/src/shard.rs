@@ -245,13 +245,8 @@ impl Divided {
             let divided = by_group(train, groups, count, &mut dice);
             return Ok((divided.train, divided.test));
         }
-        Ok(stratified(
-            train,
-            &self.pool.labels,
-            count,
-            params.seed,
-            number,
-        ))
+        let (strata, _) = self.pool.strata();
+        Ok(stratified(train, &strata, count, params.seed, number))
     }
 
     /// Deals domains to one list of a node.
@@ -301,9 +296,10 @@ pub fn load_shards(
 /// # Errors
 /// As [`Rule::divide`].
 pub fn divide(rule: &Rule, pool: &Pool, params: &ShardParams) -> Result<Partition, DataError> {
+    let (strata, kinds) = pool.strata();
     let request = Request {
-        labels: &pool.labels,
-        classes: pool.class_names.len(),
+        labels: &strata,
+        classes: kinds,
         nodes: params.nodes,
         samples_per_node: params.samples_per_node,
         known: Known {

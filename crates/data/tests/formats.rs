@@ -762,3 +762,40 @@ fn a_picture_that_would_fill_the_memory_is_refused_by_its_header() {
         "{error}"
     );
 }
+
+#[test]
+fn a_column_of_numbers_is_predicted_where_it_is_named() {
+    let folder = tempdir().unwrap();
+    put(
+        &folder,
+        "t.csv",
+        b"age,dose,ward\n40,1.5,1\n50,-2,2\n60,3e2,1\n70,0,2\n",
+    );
+    let path = folder.path().join("t.csv");
+    let samples = read(&source("csv", &path, ",target=dose"), &[2, 0]).unwrap();
+    assert_eq!(samples.targets.as_deref(), Some(&[300.0, 1.5][..]));
+    assert_eq!(*samples.class_names, ["dose".to_owned()]);
+    assert_eq!(samples.pixels, Pixels::Floats(vec![60.0, 1.0, 40.0, 1.0]));
+    // German files have decimal commas.
+    put(&folder, "de.csv", b"a;y\n1,5;2,25\n2,5;3\n");
+    let german = folder.path().join("de.csv");
+    let samples = read(&source("csv", &german, ",target=y"), &[0]).unwrap();
+    assert_eq!(samples.targets.as_deref(), Some(&[2.25][..]));
+    let without = read(&source("csv", &path, ",target=1"), &[1]).unwrap();
+    assert_eq!(
+        without.targets.as_deref(),
+        Some(&[-2.0][..]),
+        "by its place"
+    );
+    put(&folder, "bad.csv", b"a,y\n1,2\n2,many\n");
+    let bad = folder.path().join("bad.csv");
+    let error = read(&source("csv", &bad, ",target=y"), &[0]).unwrap_err();
+    assert!(
+        error.ends_with(
+            "holds `many`, which is no number, in column `y` of line 3: leave that row out"
+        ),
+        "{error}"
+    );
+    let both = source("csv", &path, ",target=dose,label=ward").parse::<DataSource>();
+    assert!(both.unwrap_err().to_string().contains("leave one out"));
+}

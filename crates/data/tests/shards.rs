@@ -217,3 +217,34 @@ fn all_shards_at_once_are_the_shards_one_by_one() {
         );
     }
 }
+
+/// Each node gets small and large numbers alike, and each part of a shard has its own.
+#[test]
+fn numbers_are_divided_evenly_by_their_size() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.csv");
+    let rows = (0..200).map(|row| format!("{row},{}\n", row * 37 % 200));
+    std::fs::write(&path, format!("x,y\n{}", rows.collect::<String>())).unwrap();
+    let source: DataSource = format!("csv:{},target=y", path.display()).parse().unwrap();
+    let params = ShardParams {
+        nodes: 4,
+        seed: 1,
+        samples_per_node: 0,
+        validation_share: 0.2,
+    };
+    for shard in load_shards(&source, "iid", &params).unwrap() {
+        let split = &shard.split;
+        let mut all = Vec::new();
+        for part in [&split.train, &split.validation, &split.test] {
+            let numbers = part.targets.as_ref().unwrap();
+            let mut values = Vec::new();
+            part.write_batch(&[0], &mut values);
+            assert_eq!((values[0] as u32 * 37 % 200) as f32, numbers[0], "its own");
+            assert_eq!(numbers.len(), part.len());
+            all.extend(numbers);
+        }
+        // Of 50 numbers drawn without regard to their size the mean is off by 8.
+        let mean = all.iter().sum::<f32>() / all.len() as f32;
+        assert!((mean - 99.5).abs() < 3.0, "{mean} of {}", all.len());
+    }
+}

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! alone    the node's own model, with the rounds and epochs of the federation, times a classifier in closed form of its own
-//!          statistics (profile `agreement` without peers); for texts and other data without statistics the model alone
+//!          statistics (profile `agreement` without peers); for texts and other data without statistics the model alone; for a
+//!          number ridge regression of its own rows, or the model where that is better on its validation samples
 //! served   what the federation left the node with
 //! ```
 //!
@@ -17,15 +18,20 @@ use fednode_cli::failure::{OrFail, fail, no_learner};
 use fednode_cli::interrupt::Interrupts;
 use fednode_core::spec::{Preset, PrivacySpec};
 use fednode_core::{ConfigError, FederationSpec, HyperValue, Precision, Round};
-use fednode_data::Split;
+use fednode_data::{Samples, Split};
 use fednode_learn::{ComputeDevice, Learner, Prediction, algorithm, own_model};
-use fednode_measure::{Bootstrap, Classified, Measure, Predictions, Task};
+use fednode_measure::{Bootstrap, Classified, Estimated, Measure, Predictions, Task};
 use fednode_runtime::exit::ExitCode;
 use serde::{Deserialize, Serialize};
 
-/// Whether joining was worth it, by accuracy, weighted by test samples.
+/// Whether joining was worth it, by accuracy, or R² of a number.
+///
+/// Accuracy is that of all test samples. R² is of all too, less each node's own mean: 1 − Σ error² / Σ (number − mean of its node)².
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Worth {
+    /// By what it is judged.
+    #[serde(default = "accuracy")]
+    pub(crate) measure: Measure,
     /// Of what the federation left the nodes with.
     pub(crate) served: f64,
     /// Of what each node does alone.
@@ -36,7 +42,7 @@ pub(crate) struct Worth {
     pub(crate) interval: Option<[f64; 2]>,
     /// The node that gains least.
     pub(crate) worst_node: NodeWorth,
-    /// Every measure of classes that has a value, mean over nodes weighted by test samples: served, alone.
+    /// Every measure that has a value, mean over nodes weighted by test samples: served, alone.
     pub(crate) measures: BTreeMap<Measure, [f64; 2]>,
     /// Each node; in the result it stands with the node.
     #[serde(skip)]
@@ -50,10 +56,15 @@ pub(crate) struct NodeWorth {
     pub(crate) shard: u32,
     /// Its test samples.
     pub(crate) test_samples: u32,
-    /// Accuracy of what it serves.
+    /// The measure of what it serves.
     pub(crate) served: f64,
-    /// Accuracy alone.
+    /// The measure alone.
     pub(crate) alone: f64,
+}
+
+/// Returns what files that name no measure are judged by.
+fn accuracy() -> Measure {
+    Measure::Accuracy
 }
 
 /// A node whose result is compared.
@@ -118,18 +129,18 @@ pub(crate) fn compare(
         .iter()
         .zip(&controls)
         .map(|(node, control)| {
-            let labels = &node.split.test.labels;
-            Ok([
-                classified(&node.served, labels)?,
-                classified(control, labels)?,
-            ])
+            let truth = &node.split.test;
+            Ok([beside(&node.served, truth)?, beside(control, truth)?])
         })
         .collect::<anyhow::Result<Vec<[Predictions; 2]>>>()?;
+    let Some(measure) = pairs.first().map(|[served, _]| primary(served.task())) else {
+        return Ok(None);
+    };
     let per_node: Vec<NodeWorth> = judged
         .iter()
         .zip(&pairs)
         .map(|(node, pair)| {
-            let [served, alone] = accuracies(pair);
+            let [served, alone] = values(measure, pair);
             NodeWorth {
                 shard: node.shard,
                 test_samples: node.split.test.len() as u32,
@@ -142,25 +153,58 @@ pub(crate) fn compare(
     let Some(worst_node) = gains.cloned() else {
         return Ok(None);
     };
-    let served: Vec<&Prediction> = judged.iter().flat_map(|node| &node.served).collect();
-    let controls: Vec<&Prediction> = controls.iter().flatten().collect();
-    let labels: Vec<u16> = judged
-        .iter()
-        .flat_map(|node| node.split.test.labels.iter().copied())
-        .collect();
-    let all = [classified(served, &labels)?, classified(controls, &labels)?];
-    let [served, alone] = accuracies(&all);
-    let gain = Bootstrap::seeded(spec.seed).gain(Measure::Accuracy, &all[0], &all[1]);
-    let interval = gain.or_fail(ExitCode::Internal)?;
+    let all = [0, 1].map(|at| together(pairs.iter().map(|pair| &pair[at])));
+    let [served, alone] = all;
+    let all = [served?, alone?];
+    let [served, alone] = values(measure, &all);
+    let gain = Bootstrap::seeded(spec.seed).gain(measure, &all[0], &all[1]);
+    let interval = gain
+        .or_fail(ExitCode::Internal)?
+        .map(|gain| [gain.low, gain.high]);
     Ok(Some(Worth {
+        measure,
         served,
         alone,
         difference: served - alone,
-        interval: interval.map(|gain| [gain.low, gain.high]),
+        interval,
         worst_node,
         measures: measures(&pairs),
         per_node,
     }))
+}
+
+/// Returns by what a task is judged.
+fn primary(task: Task) -> Measure {
+    match task {
+        Task::Classes => Measure::Accuracy,
+        Task::Numbers => Measure::R2,
+    }
+}
+
+/// Puts the predictions of all nodes together. Numbers are taken less each node's own mean of the truth: what tells nodes apart
+/// is then no merit of a model.
+fn together<'a>(nodes: impl Iterator<Item = &'a Predictions>) -> anyhow::Result<Predictions> {
+    let (mut rows, mut labels) = (Vec::new(), Vec::new());
+    let (mut predicted, mut truth) = (Vec::new(), Vec::new());
+    for node in nodes {
+        match node {
+            Predictions::Classes(node) => {
+                rows.extend(node.probabilities());
+                labels.extend_from_slice(node.labels());
+            }
+            Predictions::Numbers(node) => {
+                let mean = node.truth().iter().sum::<f64>() / node.rows() as f64;
+                predicted.extend(node.predicted().iter().map(|number| number - mean));
+                truth.extend(node.truth().iter().map(|number| number - mean));
+            }
+        }
+    }
+    let joined = if rows.is_empty() {
+        Predictions::of_numbers(&predicted, &truth)
+    } else {
+        Classified::from_rows::<f64, _>(&rows, &labels).map(Predictions::Classes)
+    };
+    joined.or_fail(ExitCode::Internal)
 }
 
 /// Trains all nodes, as many side by side as there are cores, and lets each predict its test samples.
@@ -215,21 +259,29 @@ fn train(
     learner.predict(&node.split.test).or_fail(ExitCode::Data)
 }
 
-fn accuracies(pair: &[Predictions; 2]) -> [f64; 2] {
+fn values(measure: Measure, pair: &[Predictions; 2]) -> [f64; 2] {
     pair.each_ref()
-        .map(|predictions| Measure::Accuracy.of(predictions).unwrap_or_default())
+        .map(|predictions| measure.of(predictions).unwrap_or_default())
 }
 
-fn classified<'a>(
-    predictions: impl IntoIterator<Item = &'a Prediction>,
-    labels: &[u16],
-) -> anyhow::Result<Predictions> {
+/// Puts predictions beside the truth: of numbers as errors in the unit of the data.
+fn beside(predictions: &[Prediction], truth: &Samples) -> anyhow::Result<Predictions> {
+    if let Some(numbers) = &truth.targets {
+        let predicted = predictions
+            .iter()
+            .map(|prediction| prediction.number.unwrap_or(f32::NAN));
+        let predicted: Vec<f32> = predicted.collect();
+        let estimated = Estimated::new(&predicted, numbers).or_fail(ExitCode::Internal)?;
+        return Ok(Predictions::Numbers(estimated));
+    }
     let rows = predictions
-        .into_iter()
+        .iter()
         .map(|prediction| prediction.probabilities.as_slice());
     let rows: Vec<&[f32]> = rows.collect();
-    let classified = Classified::from_rows::<f32, _>(&rows, labels).or_fail(ExitCode::Internal)?;
-    Ok(Predictions::Classes(classified))
+    let classified = Classified::from_rows::<f32, _>(&rows, &truth.labels);
+    Ok(Predictions::Classes(
+        classified.or_fail(ExitCode::Internal)?,
+    ))
 }
 
 /// Returns the mean of every measure over the nodes where both have a value, weighted by test samples.
@@ -248,11 +300,11 @@ fn measures(nodes: &[[Predictions; 2]]) -> BTreeMap<Measure, [f64; 2]> {
         let [served, alone, rows] = sums;
         (rows > 0.0).then(|| (measure, [served / rows, alone / rows]))
     };
-    Measure::all_of(Task::Classes).filter_map(mean).collect()
+    Measure::all().filter_map(mean).collect()
 }
 
 impl NodeWorth {
-    /// Returns how much joining brought, in accuracy.
+    /// Returns how much joining brought.
     pub(crate) fn gain(&self) -> f64 {
         self.served - self.alone
     }
@@ -280,7 +332,12 @@ impl Worth {
             format!(" (95 % interval {} to {})", points(low), points(high))
         });
         format!(
-            "served {}, alone {}, difference {} points{interval}: {verdict}; worst node {}: {}",
+            "{}served {}, alone {}, difference {} points{interval}: {verdict}; worst node {}: {}",
+            if self.measure == Measure::R2 {
+                "R²: "
+            } else {
+                ""
+            },
             percent(self.served),
             percent(self.alone),
             points(self.difference),

@@ -13,7 +13,7 @@ use crate::gate::one_hot;
 pub struct Batch {
     /// `[batch, features]`.
     pub inputs: Tensor<2>,
-    /// `[batch, classes]`, a one at each sample's label.
+    /// `[batch, classes]`, a one at each sample's label; `[batch, 1]` where numbers are predicted.
     pub targets: Tensor<2>,
 }
 
@@ -46,13 +46,18 @@ impl Batch {
     }
 }
 
-/// Uploads the labels of the samples at these positions, `[batch, classes]`.
+/// Uploads the labels of the samples at these positions, `[batch, classes]`, or their numbers, `[batch, 1]`.
 pub(crate) fn targets(
     samples: &Samples,
     positions: &[u32],
     classes: usize,
     device: &Device,
 ) -> Tensor<2> {
+    if let Some(numbers) = &samples.targets {
+        let numbers: Vec<f32> = positions.iter().map(|at| numbers[*at as usize]).collect();
+        let shape = [positions.len(), 1];
+        return Tensor::from_data(TensorData::new(numbers, shape), device);
+    }
     let labels: Vec<usize> = positions
         .iter()
         .map(|at| usize::from(samples.labels[*at as usize]))

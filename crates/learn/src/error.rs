@@ -34,6 +34,18 @@ pub enum LearnError {
         /// What the spec calls it.
         expected: String,
     },
+    /// The federation predicts a number, and the data have classes.
+    #[error(
+        "the federation predicts the number `{0}`, and the data have classes: name its column, as in \
+         `csv:FILE,target={0}`"
+    )]
+    NoNumbers(String),
+    /// The federation predicts classes, and the data have a number.
+    #[error(
+        "the federation predicts classes, and the data have the number `{0}`: name the column of the classes, as in \
+         `csv:FILE,label=COLUMN`"
+    )]
+    Numbers(String),
     /// The samples do not fit the model's input.
     #[error(
         "samples are {got:?} (channels, height, width), but `fingerprints.input` is {expected:?}"

@@ -1,4 +1,7 @@
 //! Evaluation and prediction, in batches so that memory stays bounded whatever the size of the data.
+//!
+//! Where a number is predicted, R² stands for the accuracy: the share of the variance of these samples that is explained. It is
+//! 0 where all numbers are the same. The loss is half the mean square of the error, with the range of the spec from -1 to 1.
 
 use std::collections::BTreeMap;
 
@@ -42,10 +45,13 @@ pub struct Evaluation {
 /// What a model says about one sample.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
-    /// The most probable class.
+    /// The most probable class; 0 where a number is predicted.
     pub class: u16,
-    /// Probability of each class.
+    /// Probability of each class; empty where a number is predicted.
     pub probabilities: Vec<f32>,
+    /// The number, where one is predicted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub number: Option<f32>,
     /// The expert that decided, if there are experts.
     pub expert: Option<Slot>,
 }
@@ -60,16 +66,22 @@ pub(crate) fn evaluate(
     n_classes: usize,
     device: &Device,
 ) -> Evaluation {
-    let mut classes = vec![ClassCount::default(); n_classes];
+    let truth = samples.targets.as_deref();
+    let mut classes = vec![ClassCount::default(); if truth.is_some() { 0 } else { n_classes }];
+    let mut squares = 0.0;
     let mut routed: Vec<u32> = Vec::new();
     let mut by_domain = BTreeMap::new();
     let mut loss = 0.0;
     for_each(forward, samples, device, |at, prediction, n_experts| {
-        let label = usize::from(samples.labels[at]);
-        classes[label].total += 1;
-        classes[label].correct += u32::from(usize::from(prediction.class) == label);
-        // Below the smallest positive float the loss is cut, not infinite: one sample must not hide all others.
-        loss -= f64::from(prediction.probabilities[label].max(f32::MIN_POSITIVE)).ln();
+        if let Some((number, truth)) = prediction.number.zip(truth) {
+            squares += (f64::from(number) - f64::from(truth[at])).powi(2);
+        } else {
+            let label = usize::from(samples.labels[at]);
+            classes[label].total += 1;
+            classes[label].correct += u32::from(usize::from(prediction.class) == label);
+            // Below the smallest positive float the loss is cut, not infinite: one sample must not hide all others.
+            loss -= f64::from(prediction.probabilities[label].max(f32::MIN_POSITIVE)).ln();
+        }
         routed.resize(n_experts, 0);
         if let Some(expert) = prediction.expert {
             routed[usize::from(expert.0)] += 1;
@@ -81,8 +93,8 @@ pub(crate) fn evaluate(
     let correct: u32 = classes.iter().map(|class| class.correct).sum();
     let n = f64::from(n_samples.max(1));
     let score = Score {
-        accuracy: f64::from(correct) / n,
-        loss: loss / n,
+        accuracy: truth.map_or(f64::from(correct) / n, |truth| explained(squares, truth)),
+        loss: truth.map_or(loss, |_| 0.5 * squares) / n,
         n_samples,
     };
     let expert_share = routed
@@ -94,6 +106,18 @@ pub(crate) fn evaluate(
         classes,
         expert_share,
         domain_information: information(&by_domain),
+    }
+}
+
+/// Returns R², given the sum of the squares of the errors; 0 where all numbers are the same.
+fn explained(squares: f64, truth: &[f32]) -> f64 {
+    let numbers = || truth.iter().copied().map(f64::from);
+    let mean = numbers().sum::<f64>() / truth.len().max(1) as f64;
+    let variation: f64 = numbers().map(|number| (number - mean).powi(2)).sum();
+    if variation > 0.0 {
+        1.0 - squares / variation
+    } else {
+        0.0
     }
 }
 
@@ -144,13 +168,18 @@ fn for_each(
         let logits = weights::values(&logits);
         let best = argmax(&logits, n_classes);
         for (row, at) in chunk.iter().enumerate() {
-            let probabilities = softmax(&logits[row * n_classes..(row + 1) * n_classes]);
+            let outputs = &logits[row * n_classes..(row + 1) * n_classes];
+            let (number, probabilities) = match outputs {
+                [number] => (Some(*number), Vec::new()),
+                logits => (None, softmax(logits)),
+            };
             let expert = chosen.as_ref().map(|chosen| Slot(chosen[row] as u16));
             visit(
                 *at as usize,
                 Prediction {
                     class: best[row] as u16,
                     probabilities,
+                    number,
                     expert,
                 },
                 n_experts,
@@ -175,6 +204,15 @@ fn softmax(logits: &[f32]) -> Vec<f32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_is_judged_by_the_variance_that_is_explained() {
+        let truth = [1.0, 2.0, 3.0, 6.0];
+        assert_eq!(explained(0.0, &truth), 1.0);
+        assert_eq!(explained(14.0, &truth), 0.0, "the mean of the truth, 3");
+        assert!(explained(28.0, &truth) < 0.0, "worse than the mean");
+        assert_eq!(explained(1.0, &[5.0, 5.0]), 0.0, "nothing varies");
+    }
 
     /// By hand: an expert for each domain says all, a single expert nothing. With shares 3/8, 1/8, 1/8, 3/8 the mutual
     /// information is 3/4 ln(3/2) + 1/4 ln(1/2) = 0.1308, of an entropy of ln 2.

@@ -23,10 +23,12 @@ use crate::evaluate::{self, Evaluation, Prediction};
 use crate::feature_cache::CacheBudget;
 use crate::pool::{Mixture, PoolSettings};
 use crate::private::Promise;
+use crate::regression::Regression;
 use crate::train::{self, Epochs};
 
 use self::ahead::Ahead;
 use self::parts::Parts;
+use self::places::Places;
 use self::preparing::Preparation;
 use self::training::{Stretch, Training};
 
@@ -39,6 +41,7 @@ mod exposing;
 mod initial;
 mod parts;
 mod peers;
+mod places;
 mod pool;
 mod preparing;
 mod state;
@@ -65,6 +68,8 @@ pub struct Learner {
     training: Training,
     model: Architecture,
     fingerprints: Fingerprints,
+    /// The number that is predicted, if it is no class.
+    places: Places,
     /// Whether its samples are features that a backbone made of images.
     is_behind_backbone: bool,
     /// From which distance on others' statistics are not believed.
@@ -103,6 +108,8 @@ impl Learner {
     ) -> Result<Self, LearnError> {
         algorithm::check_exchange(spec)?;
         let model = spec.architecture();
+        let places = Places::of(spec.data.target.as_ref());
+        let data = places.split(data)?;
         let is_raw = !spec.data.columns.is_empty();
         let preparation = is_raw
             .then(|| device.run(|| Preparation::new(spec, Arc::clone(&data), device.tensors())));
@@ -122,6 +129,7 @@ impl Learner {
             training: Training::of(spec, node_seed),
             model,
             fingerprints: spec.fingerprints.clone(),
+            places,
             is_behind_backbone: spec.model.backbone.is_some(),
             limits: Limits {
                 distance: spec.statistics.max_distance,
@@ -139,6 +147,9 @@ impl Learner {
         }
         if Agreement::is_wanted(spec.exchange.experts.as_ref()) {
             learner.parts.agreement = Some(learner.new_agreement(spec)?);
+        }
+        if Regression::is_wanted(spec.exchange.experts.as_ref()) {
+            learner.parts.regression = Some(learner.new_regression(spec));
         }
         learner.parts.noised = learner.new_noised(spec)?;
         learner.training.promise = Promise::of(spec, node_seed, learner.data.train.len())?;
@@ -338,7 +349,8 @@ impl Learner {
     /// # Errors
     /// Fails on samples that do not fit the model.
     pub fn evaluate_on(&self, samples: &Samples) -> Result<Evaluation, LearnError> {
-        let samples = &*self.features_of(samples)?;
+        self.places.check(samples)?;
+        let samples = &*self.places.samples(self.features_of(samples)?);
         batch::check(samples, &self.model, &self.fingerprints)?;
         Ok(self.score(samples))
     }
@@ -362,6 +374,9 @@ impl Learner {
     /// Runs the model, with the pool if one is served, mixed with the statistics expert if there is one.
     fn forward(&self, inputs: Tensor<2>) -> algorithm::Output {
         let predictor = self.predictor();
+        if let Some(regression) = &self.parts.regression {
+            return regression.forward(&predictor, inputs);
+        }
         match (&self.parts.statistics, &self.parts.agreement) {
             (Some((_, statistics)), _) => statistics.forward(&predictor, inputs),
             (None, Some(agreement)) => self.agreed(agreement, &predictor, inputs),
@@ -369,19 +384,21 @@ impl Learner {
         }
     }
 
-    /// Predicts the class of each sample; labels are not looked at.
+    /// Predicts the class of each sample, or its number in the unit of the data; labels are not looked at.
     ///
     /// # Errors
     /// Fails on samples that do not fit the model.
     pub fn predict(&self, samples: &Samples) -> Result<Vec<Prediction>, LearnError> {
         let samples = &*self.features_of(samples)?;
         batch::check_inputs(samples, &self.model, &self.fingerprints)?;
-        Ok(self.parts.device.run(|| {
+        let predictions = self.parts.device.run(|| {
             evaluate::predict(
                 &|inputs| self.forward(inputs),
                 samples,
                 self.parts.device.tensors(),
             )
-        }))
+        });
+        let in_unit = |prediction| self.places.prediction(prediction);
+        Ok(predictions.into_iter().map(in_unit).collect())
     }
 }

@@ -84,6 +84,7 @@ mod memory;
 mod noised;
 mod pool;
 mod private;
+mod regression;
 mod resident;
 mod train;
 mod vulkan;

@@ -60,6 +60,8 @@ pub(crate) struct NodeMemory {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) agreement: Option<Memory>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) regression: Option<Memory>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) noised: Option<Memory>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) preparation: Option<Memory>,

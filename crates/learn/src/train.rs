@@ -377,6 +377,19 @@ impl Outcome {
     }
 }
 
+/// Returns how far a model's outputs are off, as a mean over the samples: the cross-entropy of logits against one-hot targets.
+/// Of a single output it is half the square of its distance from the number.
+pub(crate) fn misfit(outputs: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
+    let [n_samples, n_outputs] = outputs.dims();
+    if n_outputs > 1 {
+        return cross_entropy(outputs, targets);
+    }
+    let distances = outputs - targets;
+    (distances.clone() * distances)
+        .sum()
+        .mul_scalar(0.5 / n_samples as f64)
+}
+
 /// Returns the mean cross-entropy of logits against one-hot targets.
 pub fn cross_entropy(logits: Tensor<2>, targets: Tensor<2>) -> Tensor<1> {
     let n_samples = logits.dims()[0];

@@ -109,6 +109,8 @@ impl From<LearnError> for WorkError {
             LearnError::NoTrainingSamples
             | LearnError::Classes { .. }
             | LearnError::ClassNames { .. }
+            | LearnError::NoNumbers(_)
+            | LearnError::Numbers(_)
             | LearnError::SampleShape { .. }
             | LearnError::Vocabulary { .. } => Self::Data(text),
             LearnError::Layout { .. }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::federation::{self as fed, finish, rounds};
 use fednode_core::spec::{
-    BackboneSpec, Preset, StatisticsFeatures, StatisticsGate, TableColumn, width_of,
+    BackboneSpec, Preset, StatisticsFeatures, StatisticsGate, TableColumn, Target, width_of,
 };
 use fednode_core::work::Progress;
 use fednode_core::{BlobId, FederationSpec, HyperValue, NodeId, ParamSet, Round, Served};
@@ -22,7 +22,7 @@ use rten::{Model, Value, ValueView};
 const TOLERANCE: f32 = 1e-5;
 
 /// Runs a file on samples as the learner is given them.
-fn run(file: Vec<u8>, input: &str, samples: &Samples) -> Vec<f32> {
+fn run(file: Vec<u8>, [input, output]: [&str; 2], samples: &Samples) -> Vec<f32> {
     let all: Vec<u32> = (0..samples.len() as u32).collect();
     let mut values = Vec::new();
     samples.write_batch(&all, &mut values);
@@ -31,7 +31,7 @@ fn run(file: Vec<u8>, input: &str, samples: &Samples) -> Vec<f32> {
         _ => vec![samples.len(), samples.values_per_sample()],
     };
     let model = Model::load(file).unwrap();
-    let ids = [input, "probabilities"].map(|name| model.node_id(name).unwrap());
+    let ids = [input, output].map(|name| model.node_id(name).unwrap());
     // The library takes 32 bits for 64.
     let numbers: Vec<i32> = values.iter().map(|value| *value as i32).collect();
     let view = if input == "tokens" {
@@ -52,7 +52,7 @@ fn run(file: Vec<u8>, input: &str, samples: &Samples) -> Vec<f32> {
 #[track_caller]
 fn assert_same(what: &str, learner: &Learner, input: &str, samples: &Samples) {
     let file = learner.onnx(&[("classes", "[]".into())]).unwrap();
-    let got = run(file, input, samples);
+    let got = run(file, [input, "probabilities"], samples);
     let predicted = learner.predict(samples).unwrap();
     let expected: Vec<f32> = predicted
         .iter()
@@ -225,7 +225,7 @@ fn every_model_of_images_says_the_same_as_its_file() {
         // Running statistics move, and so do all layers.
         fed::update(&mut learner, 1);
         let file = learner.onnx(&[]).unwrap();
-        let got = run(file, "images", &samples);
+        let got = run(file, ["images", "probabilities"], &samples);
         let predicted = learner.predict(&samples).unwrap();
         let expected = predicted.iter().flat_map(|one| &one.probabilities);
         let difference = |(got, expected): (&f32, &f32)| (got - expected).abs();
@@ -306,7 +306,7 @@ fn features_of_a_backbone_are_brought_to_one_length_in_the_file() {
         assert!(spec.privacy.epsilon.is_none() || serves_noised(&nodes[0]));
         let got = run(
             nodes[0].onnx(&[]).unwrap(),
-            "features",
+            ["features", "probabilities"],
             &samples(raw.clone()),
         );
         let predicted = nodes[0].predict(&learned).unwrap();
@@ -489,6 +489,68 @@ fn raw_columns_are_treated_in_the_file() {
             &nodes[0],
             "columns",
             &rows(40, 1.0),
+        );
+    }
+}
+
+/// A number comes in the unit of the data: of treated columns, by the line of peers or the own model.
+#[test]
+fn a_number_comes_in_its_unit() {
+    let doses = |n: usize, moved: f32| {
+        let like = rows(n, moved);
+        let dose = |row: usize| 100.0 + 0.5 * (row * 7 % 13) as f32 - 3.0 * (row % 4) as f32;
+        Samples::of_numbers(like.shape, like.pixels, (0..n).map(dose).collect(), "dose").unwrap()
+    };
+    for (name, hyper) in [
+        ("fedmoe-da", &[("profile", "agreement")][..]),
+        ("fedavg", &[]),
+    ] {
+        let mut spec = spec("fedavg", "mlp", &[]);
+        spec.algorithm = name.into();
+        spec.hyper = hyper
+            .iter()
+            .map(|(key, value)| ((*key).into(), HyperValue::Text((*value).into())))
+            .collect();
+        spec.data.columns = columns();
+        spec.fingerprints.input = [1, 1, width_of(&spec.data.columns)];
+        (spec.fingerprints.classes, spec.rounds, spec.nodes) = (1, 3, 2);
+        spec.data.target = Some(Target {
+            name: "dose".into(),
+            range: [90.0, 110.0],
+        });
+        algorithm::fill_exchange(&mut spec).unwrap();
+        spec.validate().unwrap();
+        let device = ComputeDevice::cpu(1).unwrap();
+        let node = |(index, moved): (u64, f32)| {
+            let split = Split {
+                train: doses(90, moved),
+                validation: doses(30, moved),
+                test: doses(40, moved),
+            };
+            Learner::new(&spec, index, Arc::new(split), &device).unwrap()
+        };
+        let mut nodes: Vec<Learner> = [(0, 0.0), (1, 3.0)].map(node).into();
+        let updates: Vec<_> = nodes.iter_mut().map(|node| fed::update(node, 1)).collect();
+        let mean = fed::combine_in(Round(1), &spec, &updates);
+        for node in &mut nodes {
+            node.adopt(mean.clone(), Vec::new()).unwrap();
+        }
+        rounds(&spec, &mut nodes, 2..=3);
+        let asked = doses(40, 1.0);
+        let file = nodes[0].onnx(&[]).unwrap();
+        let got = run(file, ["columns", "numbers"], &asked);
+        let expected = nodes[0].predict(&asked).unwrap();
+        let expected: Vec<f32> = expected.iter().map(|one| one.number.unwrap()).collect();
+        assert_eq!(got.len(), expected.len());
+        // One part in a million of a number of about a hundred.
+        let pairs = || got.iter().zip(&expected);
+        assert!(
+            pairs().all(|(got, expected)| (got - expected).abs() < 1e-3),
+            "{name}"
+        );
+        assert!(
+            pairs().any(|(_, expected)| (expected - got[0]).abs() > 0.5),
+            "{name}: all alike"
         );
     }
 }

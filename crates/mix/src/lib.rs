@@ -8,6 +8,7 @@
 //! | [`matching`] | Eq. 9 and 10, FedPAC | a table of ways to choose and weight those sources |
 //! | [`merge`] | Eq. 11 | an own expert mixed with what arrived of its row |
 //! | [`rule`] | Eq. 5, FedAvg, Krum … | a table of ways in which many members' parameters become one |
+//! | [`ridge`] | ridge regression, PRESS | the closed form where a number is predicted |
 //! | [`names`] | | names of tensors that a rule recognises |
 //! | [`slots`] | here, after mixture discriminant analysis | experts in closed form: parts within the classes |
 //! | [`sphere`] | a study of the project, 2.1 | features that noise spares, by public directions |
@@ -62,6 +63,7 @@ pub mod matching;
 pub mod merge;
 pub mod names;
 pub mod plan;
+pub mod ridge;
 pub mod rule;
 pub mod screen;
 pub mod similarity;

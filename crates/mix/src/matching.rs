@@ -6,6 +6,7 @@
 mod agreement;
 mod each;
 mod noised;
+mod ridge;
 mod similarity;
 mod statistics;
 
@@ -17,6 +18,7 @@ use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet
 pub use agreement::ClassMeans;
 pub use agreement::renaming::Renaming;
 pub use noised::means_of_noised;
+pub use ridge::Slope;
 
 use crate::similarity::Proxies;
 
@@ -28,6 +30,7 @@ pub const TABLE: &[MatchingRow] = &[
     agreement::ROW,
     agreement::ROW_OF_SITES,
     noised::ROW,
+    ridge::ROW,
     each::ROW,
 ];
 

@@ -53,7 +53,7 @@
 //! impl Predictor<()> for Zero {
 //!     fn predict(&mut self, pieces: &[Piece<'_, ()>]) -> Result<Vec<Answer>, String> {
 //!         let n = pieces.iter().map(|piece| piece.range.len()).sum();
-//!         Ok(vec![Answer { class: 0, probabilities: vec![1.0], expert: None }; n])
+//!         Ok(vec![Answer { class: 0, probabilities: vec![1.0], number: None, expert: None }; n])
 //!     }
 //! }
 //!

@@ -139,10 +139,12 @@ pub struct Piece<'a, S> {
 /// What a model says of one sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Answer {
-    /// The most probable class.
+    /// The most probable class; 0 where a number is predicted.
     pub class: u16,
-    /// The probability of each class.
+    /// The probability of each class; empty where a number is predicted.
     pub probabilities: Vec<f32>,
+    /// The number, where one is predicted.
+    pub number: Option<f32>,
     /// The expert that decided, if there are experts.
     pub expert: Option<u16>,
 }

@@ -195,6 +195,7 @@ mod tests {
                 piece.range.clone().map(move |at| Answer {
                     class,
                     probabilities: vec![at as f32],
+                    number: None,
                     expert: None,
                 })
             };

@@ -324,6 +324,8 @@ struct Prediction {
     name: String,
     probability: Option<f32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<f32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
 }
 
@@ -358,6 +360,7 @@ impl Predictions {
                 class: answer.class,
                 name: name(class),
                 probability: answer.probabilities.get(class).copied(),
+                number: answer.number,
                 explanation: (explain == Explain::Yes).then(|| Explanation {
                     expert: answer.expert,
                     classes: (0..)

@@ -97,6 +97,7 @@ impl Predictor<Vec<f32>> for Sickness {
             Answer {
                 class: u16::from(sick > 0.5),
                 probabilities: vec![1.0 - sick, sick],
+                number: None,
                 expert: Some(1),
             }
         };

@@ -36,6 +36,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let source = source(source_text)?;
     let found = look(&source)?;
     let kind = match (found.facts.vocabulary, found.facts.is_table) {
+        _ if found.facts.target.is_some() => Kind::Numbers,
         (0, false) => Kind::Image,
         (0, true) => Kind::Table,
         _ => Kind::Text,
@@ -50,7 +51,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         classes: found.classes.iter().map(|class| class.samples).collect(),
         input: found.input,
     };
-    if facts.classes.iter().filter(|n| **n > 0).count() < 2 {
+    if kind != Kind::Numbers && facts.classes.iter().filter(|n| **n > 0).count() < 2 {
         let text = format!(
             "`{}` has samples of one class only: there is nothing to tell apart",
             found.source
@@ -66,11 +67,19 @@ struct Answer {
     source: String,
     samples: usize,
     test_samples: usize,
+    /// What is said of classes; nothing where a number is predicted.
+    #[serde(flatten)]
+    classes: Option<OfClasses>,
+    advice: Vec<Piece>,
+}
+
+/// What the classes say.
+#[derive(Debug, Serialize)]
+struct OfClasses {
     /// The share of the commonest class.
     commonest: f64,
     /// How far chance alone moves an accuracy on the test samples, up or down, at 95 %.
     uncertainty: f64,
-    advice: Vec<Piece>,
 }
 
 #[derive(Debug, Serialize)]
@@ -112,8 +121,10 @@ impl Answer {
             source: found.source.clone(),
             samples: facts.samples,
             test_samples: facts.tests,
-            commonest: facts.commonest(),
-            uncertainty: facts.uncertainty(),
+            classes: (facts.kind != Kind::Numbers).then(|| OfClasses {
+                commonest: facts.commonest(),
+                uncertainty: facts.uncertainty(),
+            }),
             advice: advice::of(facts).map(Piece::of).collect(),
         }
     }
@@ -121,16 +132,19 @@ impl Answer {
 
 impl Report for Answer {
     fn human(&self) -> String {
-        let tests = match self.test_samples {
-            0 => "none of them for tests".to_owned(),
-            n => format!(
+        let tests = match (self.test_samples, &self.classes) {
+            (0, _) => "none of them for tests".to_owned(),
+            (n, None) => format!("{n} of them for tests"),
+            (n, Some(classes)) => format!(
                 "{n} of them for tests (an accuracy is known to ± {})",
-                percent(self.uncertainty)
+                percent(classes.uncertainty)
             ),
         };
-        let commonest = percent(self.commonest);
+        let commonest = self.classes.as_ref().map_or_else(String::new, |classes| {
+            format!("; the commonest class has {}", percent(classes.commonest))
+        });
         let mut page = format!(
-            "{}: {} samples, {tests}; the commonest class has {commonest}\n",
+            "{}: {} samples, {tests}{commonest}\n",
             self.source, self.samples
         );
         for piece in &self.advice {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use fednode_core::FederationSpec;
-use fednode_core::spec::{ColumnKind, TableColumn};
+use fednode_core::spec::{ColumnKind, TableColumn, Target};
 use fednode_data::table::Proposal;
 use fednode_data::{DataSource, Facts};
 use fednode_runtime::exit::ExitCode;
@@ -220,7 +220,10 @@ fn misfits(found: &Look, spec: &FederationSpec) -> Vec<Misfit> {
         }
     };
     let columns = spec.data.columns.iter().flat_map(of_column);
-    let classes = misfit_of_classes(&found.classes, &spec.fingerprints.class_names);
+    let classes = match (&found.facts.target, &spec.data.target) {
+        (None, None) => misfit_of_classes(&found.classes, &spec.fingerprints.class_names),
+        (own, wanted) => misfit_of_targets(own.as_ref(), wanted.as_ref()),
+    };
     columns.chain(classes).collect()
 }
 
@@ -259,6 +262,21 @@ fn misfits_of(own: &Column, wanted: &TableColumn) -> Vec<Misfit> {
         all.push(Misfit::breaking(&own.name, what));
     }
     all
+}
+
+/// Returns how what is predicted differs from the federation's, where one of both predicts a number.
+fn misfit_of_targets(own: Option<&Target>, wanted: Option<&Target>) -> Option<Misfit> {
+    let what = match (own, wanted) {
+        (Some(own), Some(wanted)) if own.name == wanted.name => return None,
+        (_, Some(wanted)) => format!(
+            "the federation predicts the number `{0}`: name it with `,target={0}`",
+            wanted.name
+        ),
+        (_, None) => {
+            "the federation predicts classes: name their column with `,label=COLUMN`".to_owned()
+        }
+    };
+    Some(Misfit::breaking("target", what))
 }
 
 /// Returns how the classes differ from the federation's, if they do.
@@ -309,11 +327,15 @@ impl Report for Look {
         let tests = self.test_samples.map_or(String::new(), |tests| {
             format!(", {tests} of them for tests")
         });
+        let predicted = match &self.facts.target {
+            None => format!("classes: {}", classes.join(", ")),
+            Some(Target { name, range }) => {
+                format!("predicts the number `{name}`, {} to {}", range[0], range[1])
+            }
+        };
         let mut page = format!(
-            "{}: {} samples{tests}; classes: {}\n",
-            self.source,
-            self.samples,
-            classes.join(", ")
+            "{}: {} samples{tests}; {predicted}\n",
+            self.source, self.samples
         );
         if !self.columns.is_empty() {
             let head = [

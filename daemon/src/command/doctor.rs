@@ -327,10 +327,11 @@ fn readable(source: &DataSource, spec: Option<&FederationSpec>) -> Finding {
     match data::look_at(source.clone(), spec) {
         Ok(facts) => {
             let [channels, height, width] = facts.input;
-            let detail = format!(
-                "`{source}`: {channels}x{height}x{width}, {} classes",
-                facts.classes
-            );
+            let predicted = match facts.target {
+                None => format!("{} classes", facts.classes),
+                Some(target) => format!("the number `{}`", target.name),
+            };
+            let detail = format!("`{source}`: {channels}x{height}x{width}, {predicted}");
             Finding::new(Verdict::Ok, "data", detail)
         }
         Err(error) => Finding::failed("data", ExitCode::Data, one_line(&error)),

@@ -147,6 +147,12 @@ impl Report for Answer {
                 percent(recognised),
             ]
         };
+        if self.classes.is_empty() {
+            return format!(
+                "model     {}\ndata      {} ({} samples)\nR²        {:.4}\nloss      {:.4}\n",
+                self.model, self.data, score.n_samples, score.accuracy, score.loss
+            );
+        }
         let rows: Vec<Vec<String>> = self
             .classes
             .iter()

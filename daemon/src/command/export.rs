@@ -141,6 +141,10 @@ fn blank(model: &Model) -> anyhow::Result<Samples> {
         },
         None => Pixels::Floats(vec![0.0; n_values]),
     };
+    if let Some(target) = &spec.data.target {
+        let samples = Samples::of_numbers(shape, pixels, vec![target.number(0.0)], &target.name);
+        return samples.or_fail(ExitCode::State);
+    }
     let names: Arc<[String]> = class_names(model, architecture.classes).into();
     Samples::new(shape, pixels, vec![0], names).or_fail(ExitCode::State)
 }

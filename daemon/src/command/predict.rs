@@ -60,6 +60,8 @@ struct Row {
     id: Option<String>,
     class: u16,
     name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    number: Option<f32>,
     probability: f32,
     expert: Option<u16>,
     probabilities: Vec<f32>,
@@ -76,6 +78,7 @@ impl Row {
         let Prediction {
             class,
             probabilities,
+            number,
             expert,
         } = prediction;
         Self {
@@ -84,6 +87,7 @@ impl Row {
             id,
             class,
             name: model.class_name(class),
+            number,
             probability: probabilities
                 .get(usize::from(class))
                 .copied()
@@ -99,15 +103,23 @@ impl Report for Answer {
         let has_ids = self.0.iter().any(|row| row.id.is_some());
         let mut columns = vec![text("file"), number("sample")];
         columns.extend(has_ids.then_some(text("id")));
-        columns.extend([text("class"), number("probability"), number("expert")]);
+        let are_numbers = self.0.iter().any(|row| row.number.is_some());
+        columns.extend(if are_numbers {
+            vec![text("predicts"), number("number")]
+        } else {
+            vec![text("class"), number("probability"), number("expert")]
+        });
         let row = |row: &Row| {
             let mut cells = vec![row.file.clone(), row.sample.to_string()];
             cells.extend(has_ids.then(|| row.id.clone().unwrap_or("-".into())));
-            cells.extend([
-                row.name.clone(),
-                percent(f64::from(row.probability)),
-                row.expert.map_or("-".into(), |slot| slot.to_string()),
-            ]);
+            cells.push(row.name.clone());
+            cells.extend(match row.number {
+                Some(number) => vec![number.to_string()],
+                None => vec![
+                    percent(f64::from(row.probability)),
+                    row.expert.map_or("-".into(), |slot| slot.to_string()),
+                ],
+            });
             cells
         };
         render(&columns, &self.0.iter().map(row).collect::<Vec<_>>())
@@ -126,6 +138,7 @@ mod tests {
             id: id.map(str::to_owned),
             class: 1,
             name: "sick".into(),
+            number: None,
             probability: 0.75,
             expert: None,
             probabilities: vec![0.25, 0.75],
@@ -139,5 +152,13 @@ mod tests {
         );
         let json = serde_json::to_value(&without).unwrap();
         assert_eq!(json[0].get("id"), None);
+        let numbers = Answer(vec![Row {
+            number: Some(151.25),
+            name: "progression".into(),
+            ..row(None)
+        }])
+        .human();
+        assert!(numbers.contains("progression  151.25"), "{numbers}");
+        assert!(!numbers.contains("probability"), "{numbers}");
     }
 }

@@ -181,7 +181,13 @@ fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
             let text = format!("`{text}` is given twice: each node needs data of its own");
             return Err(fail(ExitCode::Data, text));
         }
-        let differs = if facts.class_names != all.class_names || facts.classes != all.classes {
+        let differs = if facts.target.is_some() != all.target.is_some() {
+            Some(
+                "classes where the other has a number to predict: name the column for both with `,target=COLUMN`",
+            )
+        } else if facts.target.is_some() && facts.class_names != all.class_names {
+            Some("another number to predict: name the same column for both with `,target=COLUMN`")
+        } else if facts.class_names != all.class_names || facts.classes != all.classes {
             Some("other classes: name them for both with `,classes=LABEL=>NAME|…`")
         } else if facts.described.is_empty() != all.described.is_empty()
             || facts.described.is_empty() && facts.input != all.input
@@ -195,6 +201,13 @@ fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
                 "`{source}` has not the classes or samples of `{first}`: it has {difference}"
             );
             return Err(fail(ExitCode::Data, text));
+        }
+    }
+    if let Some(target) = &mut all.target {
+        let ranges = each.iter().filter_map(|facts| facts.target.as_ref());
+        for other in ranges {
+            target.range[0] = target.range[0].min(other.range[0]);
+            target.range[1] = target.range[1].max(other.range[1]);
         }
     }
     // Of nodes of different sizes, what suits the middle one.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{
     BackboneSpec, DECLARED, FederationSpec, Fingerprints, OptimizerKind, PoolSpec, PrivacySpec,
-    RoundSpec, Schedule, StatisticsSpec, TrainingSpec, VERSION,
+    RoundSpec, Schedule, StatisticsSpec, Target, TrainingSpec, VERSION,
 };
 use crate::config::ConfigError;
 use crate::limits::FEWEST_MEMBERS;
@@ -21,6 +21,7 @@ impl FederationSpec {
     pub fn validate(&self) -> Result<(), ConfigError> {
         let mut rules = general(self);
         rules.extend(facts(&self.fingerprints));
+        rules.push(classes(self));
         if let Some(fault) = super::columns::fault_of(&self.data.columns) {
             return Err(ConfigError(format!(
                 "`data.columns` cannot be used: {fault}"
@@ -29,6 +30,11 @@ impl FederationSpec {
         if let Some(fault) = self.model.backbone.as_ref().and_then(BackboneSpec::fault) {
             return Err(ConfigError(format!(
                 "`model.backbone` cannot be used: {fault}"
+            )));
+        }
+        if let Some(fault) = self.data.target.as_ref().and_then(Target::fault) {
+            return Err(ConfigError(format!(
+                "`data.target` cannot be used: {fault}"
             )));
         }
         rules.extend(table(self));
@@ -96,11 +102,6 @@ fn facts(known: &Fingerprints) -> Vec<Rule> {
             "three numbers from 1 to 4096",
         ),
         (
-            (2..=100_000).contains(&known.classes),
-            "fingerprints.classes",
-            "2 to 100000",
-        ),
-        (
             known.class_names.is_empty() || known.class_names.len() == known.classes,
             "fingerprints.class_names",
             "as many names as `fingerprints.classes` says, or none",
@@ -121,6 +122,16 @@ fn facts(known: &Fingerprints) -> Vec<Rule> {
             "1 to 64 letters and digits",
         ),
     ]
+}
+
+/// A model has an output for each class, or one for a number.
+fn classes(spec: &FederationSpec) -> Rule {
+    let classes = spec.fingerprints.classes;
+    let (holds, range) = match &spec.data.target {
+        None => ((2..=100_000).contains(&classes), "2 to 100000"),
+        Some(_) => (classes == 1, "1 where `data.target` is a number"),
+    };
+    (holds, "fingerprints.classes", range)
 }
 
 fn is_run_id(run: &str) -> bool {

@@ -32,7 +32,7 @@ use fednode_core::random::Dice;
 /// What a rule divides.
 #[derive(Debug, Clone, Copy)]
 pub struct Request<'a> {
-    /// The class of each sample of the pool.
+    /// The class of each sample of the pool; of numbers, the band that it lies in.
     pub labels: &'a [u16],
     /// Number of classes; every label is below it.
     pub classes: usize,

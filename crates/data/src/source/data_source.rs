@@ -28,6 +28,8 @@ use crate::extractor::Extractor;
 
 /// The key that names the reader.
 const KIND: &str = "kind";
+/// The key that names the column of a number.
+const TARGET: &str = "target";
 
 /// Where samples come from: a reader and its options.
 #[derive(Clone)]
@@ -115,9 +117,18 @@ impl DataSource {
         self.extractor.as_ref()
     }
 
-    /// Returns the same source with the columns that a federation's spec wants of a table.
+    /// Returns the same source with the columns that a federation's spec wants of a table. The number that it predicts is found by its
+    /// name, unless the source says what is predicted.
     #[must_use]
-    pub fn for_federation(self, spec: &FederationSpec) -> Self {
+    pub fn for_federation(mut self, spec: &FederationSpec) -> Self {
+        let says_so = |key: &&str| self.options.contains_key(*key);
+        if let Some(target) = &spec.data.target
+            && self.kind.doc().keys.iter().any(|key| key.key == TARGET)
+            && ![TARGET, "label", "classes"].iter().any(says_so)
+        {
+            let name = toml::Value::String(target.name.clone());
+            self.options.insert(TARGET.into(), name);
+        }
         let (described, named) = (&spec.data.columns, &spec.fingerprints.columns);
         self.with_columns(match (described.is_empty(), named.is_empty()) {
             (false, _) => Columns::Described(described.clone()),
@@ -387,7 +398,7 @@ mod tests {
         assert_eq!(form("mnist"), "mnist:DIR");
         assert_eq!(
             form("csv"),
-            "csv:FILE[,label=COL][,classes=[LABEL=>]A|…][,test=FILE][,split=COL][,group=COL]"
+            "csv:FILE[,label=COL][,classes=[LABEL=>]A|…][,target=COL][,test=FILE][,split=COL][,group=COL]"
         );
         assert_eq!(
             form("folder"),

@@ -46,14 +46,16 @@ use crate::table::Survey;
 use crate::vocabulary::Vocabulary;
 
 /// What is known of all samples of a source before any of them is read.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Pool {
     /// Channels, height and width of one sample.
     pub shape: [usize; 3],
     /// The class of each sample; a sample's index is its place here.
     pub labels: Vec<u16>,
-    /// The classes' names; every label is below their number.
+    /// The classes' names; every label is below their number. Of numbers it is what they are called, and the only class.
     pub class_names: Arc<[String]>,
+    /// The number of each sample, where numbers are predicted.
+    pub targets: Option<Vec<f32>>,
     /// Which samples the data themselves say are for tests; partition `own` heeds it.
     pub tests: Option<Vec<bool>>,
     /// Which group each sample belongs to, if the data say so; partition `own` keeps groups together.
@@ -66,9 +68,37 @@ impl Pool {
         let label = |index: &u32| self.labels[*index as usize];
         let labels = indices.iter().map(label).collect();
         let class_names = Arc::clone(&self.class_names);
-        Ok(Samples::new(self.shape, pixels, labels, class_names)?)
+        let Some(targets) = &self.targets else {
+            return Ok(Samples::new(self.shape, pixels, labels, class_names)?);
+        };
+        let targets = indices.iter().map(|index| targets[*index as usize]);
+        let name = &class_names[0];
+        Ok(Samples::of_numbers(
+            self.shape,
+            pixels,
+            targets.collect(),
+            name,
+        )?)
+    }
+
+    /// Returns by what a division mixes samples, and how many kinds there are: their classes, or of numbers [`BANDS`] bands of
+    /// as many samples each, the smallest numbers first.
+    pub(crate) fn strata(&self) -> (Cow<'_, [u16]>, usize) {
+        let Some(targets) = &self.targets else {
+            return (Cow::Borrowed(&self.labels), self.class_names.len());
+        };
+        let mut order: Vec<usize> = (0..targets.len()).collect();
+        order.sort_by(|a, b| targets[*a].total_cmp(&targets[*b]));
+        let mut bands = vec![0; targets.len()];
+        for (rank, at) in order.into_iter().enumerate() {
+            bands[at] = (rank * BANDS / targets.len()) as u16;
+        }
+        (Cow::Owned(bands), BANDS)
     }
 }
+
+/// In how many bands numbers are divided evenly.
+const BANDS: usize = 10;
 
 /// Which columns of a table are read, and how.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -79,6 +79,7 @@ fn node(seed: u64, at: usize) -> Node {
         last_round: 2,
         train_samples: 4 * SAMPLES[at],
         test_samples: SAMPLES[at],
+        variation: None,
         classes: vec![0, 3],
         accuracy: accuracy(seed, at),
         accuracy_after_local_training: Some(accuracy(seed, at) - 0.125),
@@ -113,6 +114,7 @@ pub(super) fn summary(seed: u64) -> Summary {
         rounds: 2,
         device: "cpu".into(),
         privacy: Privacy::default(),
+        target: None,
         worth: None,
         mean_accuracy: summary::weighted_mean(
             per_node

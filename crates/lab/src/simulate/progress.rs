@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::time::Instant;
 
-use fednode_core::Round;
+use fednode_core::{FederationSpec, Round};
 use fednode_runtime::status::RoundRecord;
 use indicatif::{ProgressBar, ProgressStyle};
 
@@ -22,6 +22,8 @@ pub(super) struct Progress {
     started: Instant,
     sums: BTreeMap<Round, Sum>,
     quiet: bool,
+    /// Whether accuracies are said: R² of a few test samples is no number for a mean.
+    says_accuracy: bool,
     /// Rounds of nodes that were complete before the run was interrupted.
     known: usize,
 }
@@ -60,7 +62,16 @@ impl Progress {
             started: Instant::now(),
             sums: BTreeMap::new(),
             quiet,
+            says_accuracy: true,
             known: 0,
+        }
+    }
+
+    /// Leaves accuracies out if a number is predicted.
+    pub(super) fn of(self, spec: &FederationSpec) -> Self {
+        Self {
+            says_accuracy: spec.data.target.is_none(),
+            ..self
         }
     }
 
@@ -164,7 +175,7 @@ impl Progress {
             if *trained > 0.0 {
                 facts.push(format!("training loss {:.4}", loss / trained));
             }
-            if *samples > 0.0 {
+            if *samples > 0.0 && self.says_accuracy {
                 facts.push(format!("accuracy {}", percent(correct / samples)));
             }
             if !facts.is_empty() {

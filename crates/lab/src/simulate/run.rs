@@ -236,7 +236,7 @@ impl Prepared {
         } else {
             Counts::Records
         };
-        let progress = Progress::new(data.len(), spec.rounds, counts, means.quiet);
+        let progress = Progress::new(data.len(), spec.rounds, counts, means.quiet).of(spec);
         let rules = Settings {
             seed: spec.seed,
             calendar: Calendar {

@@ -105,7 +105,11 @@ fn best_round(records: &[&RoundRecord]) -> Option<f64> {
 
 /// Makes the summary.
 pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<Failed>) -> Summary {
-    let per_node: Vec<Node> = observed.iter().filter_map(node).collect();
+    let is_number = run.spec.data.target.is_some();
+    let per_node = observed
+        .iter()
+        .filter_map(|observed| node(observed, is_number));
+    let per_node: Vec<Node> = per_node.collect();
     let records: Vec<&RoundRecord> = observed
         .iter()
         .flat_map(|observed| &observed.records)
@@ -130,6 +134,7 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         rounds: spec.rounds,
         device: run.device.to_owned(),
         privacy: Privacy::of(&spec.privacy),
+        target: spec.data.target.as_ref().map(|target| target.name.clone()),
         worth: None,
         mean_accuracy,
         unweighted_mean_accuracy: summary::mean(&accuracies),
@@ -167,7 +172,7 @@ impl<'a> Last<'a> {
 
     /// Returns a mean that is weighted by test samples.
     fn weighted(&self, of: fn(&Node) -> f64) -> f64 {
-        summary::weighted_mean(self.0.iter().map(|node| (of(node), node.test_samples)))
+        summary::weighted_mean(self.0.iter().map(|node| (of(node), node.weight())))
     }
 }
 
@@ -184,7 +189,7 @@ fn mean_train_seconds(observed: &[Observed]) -> f64 {
 }
 
 /// Returns a node's entry; a node without any finished round has no result to enter.
-fn node(observed: &Observed) -> Option<Node> {
+fn node(observed: &Observed, is_number: bool) -> Option<Node> {
     let (card, record) = (&observed.card, observed.records.last()?);
     let finished = observed.last_stage.evaluations.as_ref();
     Some(Node {
@@ -193,6 +198,7 @@ fn node(observed: &Observed) -> Option<Node> {
         last_round: record.round.0,
         train_samples: card.train_samples,
         test_samples: card.test_samples,
+        variation: is_number.then(|| variation(record)).flatten(),
         classes: card.classes.clone(),
         accuracy: record.accuracy.unwrap_or(0.0),
         accuracy_after_local_training: record.accuracy_after_local_training,
@@ -211,6 +217,14 @@ fn node(observed: &Observed) -> Option<Node> {
         bytes_received: observed.bytes_received,
         peak_rss_bytes: observed.peak_rss_bytes,
     })
+}
+
+/// Returns how much the test numbers of a node vary, in halves of the range: R² and the loss tell it. Nothing of numbers that are all
+/// the same, or that are predicted without any error.
+fn variation(record: &RoundRecord) -> Option<f64> {
+    let (r2, loss) = (record.accuracy?, record.loss?);
+    let variation = 2.0 * loss * f64::from(record.test_samples) / (1.0 - r2);
+    (variation.is_finite() && variation > 0.0).then_some(variation)
 }
 
 /// Returns when a node had published its update, in seconds of its clock.

@@ -1,7 +1,8 @@
 //! The result of a swarm: `summary.json`, and the maths behind its few numbers.
 //!
 //! ```text
-//! mean_accuracy            sum_i n_i a_i / sum_i n_i     n_i test samples of node i, a_i its accuracy in the last round
+//! mean_accuracy            sum_i n_i a_i / sum_i n_i     n_i test samples of node i, a_i its accuracy in the last round;
+//!                          of a number a_i is R², and n_i how much its test numbers vary (sum of squares around their mean)
 //! unweighted_mean_accuracy sum_i a_i / N
 //! worst_tenth_accuracy     mean of the lowest ceil(N / 10) of the a_i
 //! overhead.share           1 - (seconds of training) / (seconds of rounds), both summed over nodes and rounds
@@ -41,6 +42,9 @@ pub(crate) struct Summary {
     /// How what leaves a node is protected.
     #[serde(default)]
     pub(crate) privacy: Privacy,
+    /// The number that is predicted, if it is no class: every accuracy here is R² then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) target: Option<String>,
     /// Whether joining was worth it: `served`, `alone`, `difference`, `interval`, `worst_node`; absent if nobody asked.
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub(crate) worth: Option<Worth>,
@@ -88,6 +92,11 @@ pub(crate) struct Privacy {
     pub(crate) delta: Option<f64>,
 }
 
+/// Returns what people call the measure of classes, or of a number.
+pub(crate) const fn measure_of(is_number: bool) -> &'static str {
+    if is_number { "R²" } else { "accuracy" }
+}
+
 impl Privacy {
     /// Returns what a federation's spec promises.
     pub(crate) fn of(spec: &PrivacySpec) -> Self {
@@ -106,6 +115,11 @@ impl Default for Privacy {
 }
 
 impl Summary {
+    /// Returns what people call the measure.
+    pub(crate) fn measure(&self) -> &'static str {
+        measure_of(self.target.is_some())
+    }
+
     /// Enters whether joining was worth it, for each node too.
     pub(crate) fn judged(mut self, worth: Option<Worth>) -> Self {
         let per_node = worth.iter().flat_map(|worth| &worth.per_node);
@@ -130,7 +144,7 @@ impl Summary {
         let pairs = self
             .per_node
             .iter()
-            .filter_map(|node| Some((node.accuracy_after_finishing?, node.test_samples)));
+            .filter_map(|node| Some((node.accuracy_after_finishing?, node.weight())));
         let pairs: Vec<_> = pairs.collect();
         (!pairs.is_empty()).then(|| weighted_mean(pairs))
     }
@@ -184,7 +198,7 @@ impl Summary {
             .iter()
             .filter(|node| Some(node.last_round) == last_round);
         weighted_mean(
-            last.filter_map(|node| Some((node.accuracy_after_local_training?, node.test_samples))),
+            last.filter_map(|node| Some((node.accuracy_after_local_training?, node.weight()))),
         )
     }
 }
@@ -202,6 +216,9 @@ pub(crate) struct Node {
     pub(crate) train_samples: u32,
     /// Samples it was judged by.
     pub(crate) test_samples: u32,
+    /// What its R² counts for in means, where a number is predicted: how much its test numbers vary.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) variation: Option<f64>,
     /// Classes among its training samples.
     pub(crate) classes: Vec<u32>,
     /// Accuracy after the last round's exchange.
@@ -304,16 +321,21 @@ pub(crate) struct RoundFacts {
     pub(crate) bytes: BytesPerRound,
 }
 
+impl Node {
+    /// Returns what its accuracy counts for in means.
+    pub(crate) fn weight(&self) -> f64 {
+        self.variation.unwrap_or(f64::from(self.test_samples))
+    }
+}
+
 /// Returns the mean of accuracies, weighted by test samples; of nothing it is 0.
-pub(crate) fn weighted_mean(pairs: impl IntoIterator<Item = (f64, u32)>) -> f64 {
-    let (sum, weight) = pairs
+pub(crate) fn weighted_mean<W: Into<f64>>(pairs: impl IntoIterator<Item = (f64, W)>) -> f64 {
+    let pairs = pairs
         .into_iter()
-        .fold((0.0, 0.0), |(sum, weight), (accuracy, samples)| {
-            (
-                sum + accuracy * f64::from(samples),
-                weight + f64::from(samples),
-            )
-        });
+        .map(|(accuracy, weight)| (accuracy, weight.into()));
+    let (sum, weight) = pairs.fold((0.0, 0.0), |(sum, total), (accuracy, weight)| {
+        (sum + accuracy * weight, total + weight)
+    });
     if weight > 0.0 { sum / weight } else { 0.0 }
 }
 
@@ -408,7 +430,7 @@ mod tests {
     #[test]
     fn means_by_hand() {
         close(weighted_mean([(0.5, 10), (1.0, 30)]), 0.875);
-        close(weighted_mean([]), 0.0);
+        close(weighted_mean::<u32>([]), 0.0);
         close(weighted_mean([(0.5, 0)]), 0.0);
         close(mean(&[0.5, 1.0]), 0.75);
     }

@@ -88,19 +88,20 @@ impl Summary {
             .flatten()
             .collect::<String>();
         format!(
-            "\nmean accuracy  {} after the last exchange ({} before it{}), weighted by test samples\n{}\
-             worst tenth    {} of the nodes' accuracies after the last exchange{}\n\
-             floor          {} is what always saying the commonest class of each node would reach\n\
+            "\n{:<15}{} after the last exchange ({} before it{}), weighted by test samples\n{}\
+             worst tenth    {} of the nodes' {} after the last exchange{}\n{}\
              traffic        per node and round: {} with the aggregator, {} from peer to peer, {} gossip\n\
              time           {} in all, {} of it training; {} of the rounds' time was not training{}\n{}",
+            format!("mean {}", self.measure()),
             percent(self.mean_accuracy),
             percent(self.accuracy_before_exchange()),
             self.who_trained_last(),
             finished,
             percent(self.worst_tenth_accuracy),
+            if self.target.is_some() { "R²" } else { "accuracies" },
             self.worst_tenth_after_finishing()
                 .map_or_else(String::new, |worst| format!(", {} in the end", percent(worst))),
-            percent(self.majority_class_accuracy),
+            self.floor(),
             whole(traffic.aggregator),
             whole(traffic.peer_to_peer),
             whole(traffic.gossip),
@@ -112,6 +113,17 @@ impl Summary {
                 "               {} of the processor cores' time in which nobody trained on them\n",
                 percent(share)
             )),
+        )
+    }
+
+    /// Says what a constant answer would reach; of a number the mean reaches nothing.
+    fn floor(&self) -> String {
+        if self.target.is_some() {
+            return String::new();
+        }
+        format!(
+            "floor          {} is what always saying the commonest class of each node would reach\n",
+            percent(self.majority_class_accuracy)
         )
     }
 
@@ -265,6 +277,7 @@ mod tests {
             last_round: 3,
             train_samples: 100,
             test_samples: 25 * shard,
+            variation: None,
             classes: vec![0, 3],
             accuracy,
             accuracy_after_local_training: Some(0.5),
@@ -297,6 +310,7 @@ mod tests {
             rounds: 3,
             device: "cpu".into(),
             privacy: Privacy::default(),
+            target: None,
             worth: None,
             mean_accuracy: 0.8,
             unweighted_mean_accuracy: 0.8,

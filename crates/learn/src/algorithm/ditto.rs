@@ -27,7 +27,7 @@ use super::{
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::train::cross_entropy;
+use crate::train::misfit;
 use crate::weights::Weights;
 
 pub(super) const ROW: Row = Row {
@@ -97,13 +97,13 @@ impl Ditto {
     fn train_common(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> Loss {
         let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
-        ctx.step(&mut self.parts, tape, cross_entropy(logits, batch.targets))
+        ctx.step(&mut self.parts, tape, misfit(logits, batch.targets))
     }
 
     fn train_own(&mut self, batch: Batch, ctx: &mut StepContext<'_>) -> Loss {
         let tape = ctx.record_only(&self.parts, &[OWN + BASE, OWN + HEAD]);
         let (_, logits) = whole::run(&self.parts[OWN..], &tape[OWN..], batch.inputs);
-        let mut found = ctx.differentiate(tape, cross_entropy(logits, batch.targets));
+        let mut found = ctx.differentiate(tape, misfit(logits, batch.targets));
         let (gradients, own) = (&mut found.gradients[OWN..], &self.parts[OWN..]);
         whole::pull_towards(&self.received, self.lambda, gradients, own);
         ctx.apply(&mut self.parts, found)

@@ -19,7 +19,7 @@ use super::{
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut, Net, ParameterKind};
-use crate::train::cross_entropy;
+use crate::train::misfit;
 use crate::weights::Weights;
 
 pub(super) const ROW: Row = Row {
@@ -95,7 +95,7 @@ impl Algorithm for FedBn {
     fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         let tape = ctx.record_weights(&self.whole());
         let logits = self.net.forward(&tape, batch.inputs);
-        let mut found = ctx.differentiate(vec![tape], cross_entropy(logits, batch.targets));
+        let mut found = ctx.differentiate(vec![tape], misfit(logits, batch.targets));
         let whole: Gradients = std::mem::take(&mut found.gradients);
         found.gradients = self.divide(whole.into_iter().flatten().collect());
         let renewed = std::mem::take(&mut found.statistics);

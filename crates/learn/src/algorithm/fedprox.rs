@@ -21,7 +21,7 @@ use super::{
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::train::cross_entropy;
+use crate::train::misfit;
 use crate::weights::Weights;
 
 pub(super) const ROW: Row = Row {
@@ -83,7 +83,7 @@ impl Algorithm for FedProx {
     fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         let tape = ctx.record(&self.parts);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
-        let mut found = ctx.differentiate(tape, cross_entropy(logits, batch.targets));
+        let mut found = ctx.differentiate(tape, misfit(logits, batch.targets));
         whole::pull_towards(&self.received, self.mu, &mut found.gradients, &self.parts);
         let loss = ctx.apply(&mut self.parts, found);
         Step {

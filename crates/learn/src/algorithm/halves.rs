@@ -15,7 +15,7 @@ use super::{
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut};
-use crate::train::cross_entropy;
+use crate::train::misfit;
 use crate::weights::Weights;
 
 /// Where the base is among the parts.
@@ -82,7 +82,7 @@ impl Halves {
             [HEAD] => self.parts[HEAD].net.forward(&tape[HEAD], batch.inputs),
             _ => self.run(&tape, batch.inputs),
         };
-        let fit = cross_entropy(logits, batch.targets);
+        let fit = misfit(logits, batch.targets);
         Step {
             loss: ctx.step(&mut self.parts, tape, fit),
             routed: Vec::new(),

@@ -58,6 +58,7 @@ mod local;
 mod loss;
 mod module;
 mod moon;
+mod numbers;
 mod part;
 mod peers;
 mod pfedmoe;
@@ -478,6 +479,7 @@ pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     spec.exchange = (row.exchange)(&row.values(&spec.hyper)?);
     prepare(spec)?;
     fedmoe_da::check(spec)?;
+    numbers::fill(spec)?;
     private::protect(spec)
 }
 

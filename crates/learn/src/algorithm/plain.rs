@@ -8,7 +8,7 @@ use super::{Algorithm, Extractor, Output, Setup, Stage, Step, StepContext};
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::{self, Cut};
-use crate::train::cross_entropy;
+use crate::train::misfit;
 
 /// A model that is one part.
 struct Plain {
@@ -51,7 +51,7 @@ impl Algorithm for Plain {
     fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         let tape = ctx.record(&self.part);
         let logits = self.part[0].net.forward(&tape[0], batch.inputs);
-        let loss = ctx.step(&mut self.part, tape, cross_entropy(logits, batch.targets));
+        let loss = ctx.step(&mut self.part, tape, misfit(logits, batch.targets));
         Step {
             loss,
             routed: Vec::new(),

@@ -35,7 +35,7 @@ use super::{
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::model::Net;
-use crate::train::cross_entropy;
+use crate::train::misfit;
 use crate::weights::Weights;
 
 pub(super) const ROW: Row = Row {
@@ -129,7 +129,7 @@ impl Algorithm for Scaffold {
     fn step(&mut self, _stage: Stage, batch: Batch, ctx: &mut StepContext<'_>) -> Step {
         let tape = ctx.record_only(&self.parts, &[BASE, HEAD]);
         let (_, logits) = whole::run(&self.parts, &tape, batch.inputs);
-        let mut found = ctx.differentiate(tape, cross_entropy(logits, batch.targets));
+        let mut found = ctx.differentiate(tape, misfit(logits, batch.targets));
         let halves = found.gradients[..CONTROL].iter_mut().zip(&self.parts);
         let trained = halves.flat_map(|(gradients, part)| part.net.learned(gradients.iter_mut()));
         for (gradient, correction) in trained.zip(self.corrections()) {

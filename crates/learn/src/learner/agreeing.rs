@@ -13,6 +13,7 @@ use crate::error::LearnError;
 use crate::noised::{NoiseKey, Noised};
 use crate::pool::Predictor;
 use crate::private::{self, Promise};
+use crate::regression::Regression;
 
 impl Learner {
     /// Makes the expert of noised statistics, if the spec promises privacy.
@@ -72,6 +73,12 @@ impl Learner {
         device.run(|| Agreement::new(spec, device.tensors()))
     }
 
+    /// Makes the expert of a node that has added up no row yet.
+    pub(super) fn new_regression(&self, spec: &FederationSpec) -> Regression {
+        let device = &self.parts.device;
+        device.run(|| Regression::new(spec, device.tensors()))
+    }
+
     /// Adds up the own statistics and chooses anew how they are joined with the own model.
     ///
     /// Samples that stay the same are added up once. Others are where proxies are published: statistics and proxies then
@@ -84,6 +91,12 @@ impl Learner {
         {
             let samples = self.data.train.in_round(round.0, self.training.rounds);
             device.run(|| agreement.gather(round, &samples, device.tensors()));
+        }
+        if let Some(regression) = &mut self.parts.regression
+            && (are_others || regression.gathered_in().is_none())
+        {
+            let samples = self.data.train.in_round(round.0, self.training.rounds);
+            device.run(|| regression.gather(round, &samples, device.tensors()));
         }
         // A release is made once: another one would cost privacy again.
         if let Some(noised) = &mut self.parts.noised
@@ -107,6 +120,11 @@ impl Learner {
             let train = self.data.train.in_round(round.0, self.training.rounds);
             let samples = [&*train, &self.data.validation];
             device.run(|| agreement.adopt(peers, samples, device.tensors()));
+        } else if let Some(regression) = &mut self.parts.regression
+            && let Some(round) = regression.gathered_in()
+        {
+            let train = self.data.train.in_round(round.0, self.training.rounds);
+            device.run(|| regression.adopt(peers, &train, device.tensors()));
         }
         self.choose_agreement();
     }
@@ -118,6 +136,9 @@ impl Learner {
             pool: self.pool.as_ref(),
         };
         let (validation, device) = (&self.data.validation, &self.parts.device);
+        if let Some(regression) = &mut self.parts.regression {
+            device.run(|| regression.choose(&own, validation, device.tensors()));
+        }
         if let Some(agreement) = &mut self.parts.agreement {
             device.run(|| agreement.choose(&own, validation, device.tensors()));
             if let Some(noised) = &mut self.parts.noised {

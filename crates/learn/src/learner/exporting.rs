@@ -3,7 +3,7 @@
 //! ```text
 //! raw columns ─► treatment ─► features ─┐
 //! images, rows of numbers ──────────────┼─► own model or pool ─► statistics ─► softmax ─► probabilities [N, classes]
-//! numbers of tokens ────────────────────┘
+//! numbers of tokens ────────────────────┘                                  └─► in the unit of the data ─► numbers [N, 1]
 //! ```
 //!
 //! Every `emit` stands beside the `forward` whose computation it writes down.
@@ -15,6 +15,8 @@ use crate::error::LearnError;
 
 /// The name of the output: a probability of each class.
 const PROBABILITIES: &str = "probabilities";
+/// The name of the output where a number is predicted.
+const NUMBERS: &str = "numbers";
 
 /// What becomes of an image before the graph.
 const OF_IMAGES: &str = "outside the graph: a pixel of 0 to 255 becomes (pixel / 255 - 0.5) / 0.5, channel by channel, \
@@ -34,7 +36,7 @@ const OF_TEXTS: &str = "none: numbers of tokens, 0 for an empty place, 1 for an 
 
 impl Learner {
     /// Returns the served model as a file in the format of ONNX, for any number of samples at once. Its output is
-    /// `probabilities`, `[N, classes]`, equal to those of [`Self::predict`] but for rounding. Its input, by what samples
+    /// `probabilities`, `[N, classes]`, or `numbers`, `[N, 1]`, equal to those of [`Self::predict`] but for rounding. Its input, by what samples
     /// are:
     ///
     /// | samples | input | holds |
@@ -53,9 +55,16 @@ impl Learner {
         let mut graph = Graph::default();
         let (inputs, notes) = self.emit_input(&mut graph);
         let logits = self.parts.device.run(|| self.emit(&mut graph, inputs));
-        let probabilities = graph.softmax(logits);
+        let output = match self.places.target() {
+            None => (PROBABILITIES, graph.softmax(logits)),
+            Some(target) => {
+                let (middle, half) = target.middle_and_half();
+                let scaled = graph.mul_number(logits, half);
+                (NUMBERS, graph.add_number(scaled, middle))
+            }
+        };
         let about = [&notes, about].concat();
-        Ok(graph.finish("fednode", (PROBABILITIES, probabilities), &about)?)
+        Ok(graph.finish("fednode", output, &about)?)
     }
 
     /// Declares the input; returns what the model takes, and notes on the input.
@@ -100,6 +109,9 @@ impl Learner {
     /// Writes the logits of what is served into a graph.
     fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
         let predictor = self.predictor();
+        if let Some(regression) = &self.parts.regression {
+            return regression.emit(&predictor, graph, inputs);
+        }
         match (&self.parts.statistics, &self.parts.agreement) {
             (Some((_, statistics)), _) => statistics.emit(&predictor, graph, inputs),
             (None, Some(agreement)) => {

@@ -30,7 +30,8 @@ impl Learner {
     /// Adds up what the first update would publish besides parameters, unless that was done before.
     pub fn prepare_release(&mut self) {
         let is_done = self.parts.agreement.as_ref().map(Agreement::gathered_in);
-        if is_done == Some(None) {
+        let of_numbers = self.parts.regression.as_ref();
+        if is_done == Some(None) || of_numbers.is_some_and(|own| own.gathered_in().is_none()) {
             self.renew_agreement(Round(1));
         }
     }
@@ -38,14 +39,16 @@ impl Learner {
     /// Says why what the node publishes surely tells who is in its data, if it does: a second moment of fewer samples than
     /// numbers has no direction but theirs.
     pub fn surely_exposed(&self) -> Option<String> {
-        let agreement = self.parts.agreement.as_ref()?;
+        let agreement = self.parts.agreement.as_ref().map(Agreement::width);
+        // Rows of numbers are published with the number, which is one more.
+        let numbers = self.parts.regression.as_ref().map(|own| own.width() + 1);
+        let width = agreement.or(numbers)?;
         let samples = self.data.train.len();
-        let is_exposed = self.parts.noised.is_none() && samples <= agreement.width();
+        let is_exposed = self.parts.noised.is_none() && samples <= width;
         is_exposed.then(|| {
             format!(
-                "statistics of {samples} samples have {} numbers each, so members can tell who is in this node's data: \
-                 `fednode privacy` measures it, and a federation of `fednode init --privacy dp:4` bounds it",
-                agreement.width()
+                "statistics of {samples} samples have {width} numbers each, so members can tell who is in this node's data: \
+                 `fednode privacy` measures it, and a federation of `fednode init --privacy dp:4` bounds it"
             )
         })
     }
@@ -56,6 +59,12 @@ impl Learner {
         let tried = self.tried();
         let (members, others) = tried.pair();
         let tensors = self.parts.device.tensors();
+        if let Some(regression) = &self.parts.regression {
+            return regression
+                .exposures(&members, &others)
+                .into_iter()
+                .collect();
+        }
         let attack = || match (&self.parts.noised, &self.parts.agreement) {
             (Some(noised), _) => noised.exposures(&members, &others, tensors),
             (None, Some(agreement)) => agreement.exposures(&members, &others, tensors),
@@ -94,9 +103,21 @@ impl Learner {
         own.iter().any(|part| part.role != Role::Private)
     }
 
-    /// Returns the logarithm of the probability that the own model gives to each sample's class.
+    /// Returns the logarithm of the probability that the own model gives to each sample's class. Of numbers it is the square of the
+    /// error with a minus: the same for normal errors, but for a factor and a constant.
     fn log_likelihoods(&self, samples: &[&Samples]) -> Vec<f64> {
         let own = self.parts.algorithm.as_ref();
+        if self.places.are_numbers() {
+            let outputs = |inputs| own.forward(inputs).logits;
+            let rows = Rows::of(samples, &outputs, self.parts.device.tensors());
+            let numbers = samples
+                .iter()
+                .flat_map(|some| some.targets.iter().flatten());
+            let pairs = rows.iter().zip(numbers);
+            return pairs
+                .map(|((row, _), number)| -f64::from(row[0] - number).powi(2))
+                .collect();
+        }
         let scores = |inputs| log_softmax(own.forward(inputs).logits, 1);
         let rows = Rows::of(samples, &scores, self.parts.device.tensors());
         let of_class = |(row, class): (&[f32], usize)| f64::from(row[class]);

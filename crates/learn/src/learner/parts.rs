@@ -11,6 +11,7 @@ use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::memory::Memory;
 use crate::noised::Noised;
+use crate::regression::Regression;
 use crate::weights::Weights;
 
 use super::preparing::Preparation;
@@ -32,6 +33,8 @@ pub(super) struct Parts {
     pub(super) statistics: Option<(Round, ClassStatistics)>,
     /// The statistics of the peers that agree, if the exchange wants them.
     pub(super) agreement: Option<Agreement>,
+    /// The sums of the peers that agree, if a number is predicted with them.
+    pub(super) regression: Option<Regression>,
     /// The statistics of peers under differential privacy, if the spec promises it.
     pub(super) noised: Option<Noised>,
     /// What is known of the columns of a raw table.
@@ -46,6 +49,7 @@ impl Parts {
             device: device.clone(),
             statistics: None,
             agreement: None,
+            regression: None,
             noised: None,
             preparation: None,
         })
@@ -83,8 +87,10 @@ impl Parts {
             ]);
         }
         let agreement = self.agreement.iter().flat_map(Agreement::parts);
+        let regression = self.regression.iter().flat_map(Regression::parts);
         let noised = self.noised.iter().flat_map(Noised::parts);
-        roles.extend(agreement.chain(noised).map(|part| (part.role, part)));
+        let of_peers = agreement.chain(regression).chain(noised);
+        roles.extend(of_peers.map(|part| (part.role, part)));
         let preparation = self.preparation.as_ref();
         roles.extend(preparation.map(|own| (own.moments.role, &own.moments)));
         roles
@@ -227,6 +233,7 @@ impl Parts {
         let statistics =
             statistics.flat_map(|(_, statistics)| [&mut statistics.sums, &mut statistics.choice]);
         let agreement = self.agreement.iter_mut().flat_map(Agreement::parts_mut);
+        let regression = self.regression.iter_mut().flat_map(Regression::parts_mut);
         let noised = self.noised.iter_mut().flat_map(Noised::parts_mut);
         let preparation = self.preparation.iter_mut().map(|own| &mut own.moments);
         let mut parts: Vec<&mut Part> = self
@@ -235,6 +242,7 @@ impl Parts {
             .iter_mut()
             .chain(statistics)
             .chain(agreement)
+            .chain(regression)
             .chain(noised)
             .chain(preparation)
             .collect();

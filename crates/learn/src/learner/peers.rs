@@ -28,7 +28,7 @@ impl Learner {
         if peers.is_empty() {
             return Ok(());
         }
-        if self.parts.agreement.is_some() {
+        if self.parts.agreement.is_some() || self.parts.regression.is_some() {
             self.adopt_agreeing(peers);
             return Ok(());
         }

@@ -199,6 +199,9 @@ impl Learner {
             if let Some(agreement) = &mut self.parts.agreement {
                 agreement.forget_gathered();
             }
+            if let Some(regression) = &mut self.parts.regression {
+                regression.forget_gathered();
+            }
         }
     }
 

@@ -16,6 +16,7 @@ use crate::error::LearnError;
 use crate::memory::NodeMemory;
 use crate::noised::Noised;
 use crate::pool::Mixture;
+use crate::regression::Regression;
 
 use super::preparing::Preparation;
 
@@ -95,6 +96,11 @@ impl Learner {
                 .device
                 .run(|| agreement.recall(memory, tensors))?;
         }
+        if let Some(regression) = &mut self.parts.regression {
+            let memory = memory.regression.as_ref();
+            let recall = || regression.recall(memory, tensors);
+            self.parts.device.run(recall)?;
+        }
         if let Some(noised) = &mut self.parts.noised {
             let memory = memory.noised.as_ref();
             self.parts.device.run(|| noised.recall(memory, tensors))?;
@@ -130,6 +136,7 @@ impl Learner {
         shared: Option<&ParamSet>,
         experts: &[Arc<ParamSet>],
     ) -> Result<(), LearnError> {
+        let data = self.places.split(data)?;
         let is_raw = self.parts.preparation.is_some();
         for samples in [&data.train, &data.validation, &data.test] {
             match &self.parts.preparation {
@@ -163,6 +170,7 @@ impl Learner {
             statistics: statistics.and_then(|(_, statistics)| statistics.memory()),
             pool: self.pool.as_ref().map(Mixture::memory),
             agreement: self.parts.agreement.as_ref().and_then(Agreement::memory),
+            regression: self.parts.regression.as_ref().and_then(Regression::memory),
             noised: self.parts.noised.as_ref().and_then(Noised::memory),
             preparation: self
                 .parts

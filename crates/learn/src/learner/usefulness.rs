@@ -23,6 +23,7 @@ impl Learner {
         statistics
             .or_else(|| agreement.and_then(|agreement| agreement.lacks()))
             .or_else(|| noised.and_then(|noised| noised.lacks()))
+            .or_else(|| self.parts.regression.as_ref()?.lacks())
     }
 
     /// Says why a model with these scores is of no use, if it is no better than a constant answer.
@@ -30,6 +31,9 @@ impl Learner {
         &self,
         evaluations: impl Iterator<Item = &'a Evaluation>,
     ) -> Option<String> {
+        if let Some(target) = self.places.target() {
+            return why_no_number(&target.name, evaluations);
+        }
         let classes = &self.fingerprints.class_names;
         let counts = count(&self.data.train, self.model.classes);
         let judged = Judged::of(evaluations);
@@ -38,6 +42,26 @@ impl Learner {
             None => format!("class {class}"),
         })
     }
+}
+
+/// Says why a model of a number is of no use, if no part of the variance is explained.
+fn why_no_number<'a>(
+    name: &str,
+    evaluations: impl Iterator<Item = &'a Evaluation>,
+) -> Option<String> {
+    let (mut n, mut explained, mut loss) = (0, 0.0, 0.0);
+    for score in evaluations.map(|evaluation| evaluation.score) {
+        n += score.n_samples;
+        explained += score.accuracy * f64::from(score.n_samples);
+        loss += score.loss * f64::from(score.n_samples);
+    }
+    if n > 0 && !loss.is_finite() {
+        return Some("the model's loss is not a number".to_owned());
+    }
+    let r2 = explained / f64::from(n.max(1));
+    (n >= FEWEST && r2 <= 0.0).then(|| {
+        format!("the model is no better than always answering the mean of `{name}`: R² is {r2:.3}")
+    })
 }
 
 /// Scores on all samples together.

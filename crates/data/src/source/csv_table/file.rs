@@ -37,6 +37,8 @@ pub(super) struct Table {
 pub(super) struct Layout {
     pub(super) has_header: bool,
     pub(super) label: usize,
+    /// What that column is called: its place, without a header.
+    pub(super) label_name: String,
     /// The columns of `split` and `group`, if they are wanted.
     split: Option<usize>,
     group: Option<usize>,
@@ -94,6 +96,11 @@ impl Table {
         let mut layout = Layout {
             has_header,
             label,
+            label_name: if has_header {
+                first[label].to_owned()
+            } else {
+                label.to_string()
+            },
             split,
             group,
             features: (0..first.len()).filter(is_feature).collect(),
@@ -287,6 +294,18 @@ impl Table {
                 format!("{cause}, in column {name} of line {line}"),
             )
         })
+    }
+
+    /// Returns the line of the row at a place, counting from 1.
+    pub(super) fn line_of(&self, layout: &Layout, wanted: usize) -> Result<usize, DataError> {
+        let mut line = 0;
+        self.for_each(layout.has_header, |at, row| {
+            if at == wanted {
+                line = self.line(row);
+            }
+            Ok(())
+        })?;
+        Ok(line)
     }
 
     /// Returns the line of a row, counting from 1.

@@ -6,6 +6,7 @@
 //!   `target`; else the last one.
 //! - **Classes:** whole numbers are the classes themselves, `0` to the largest; other labels are classes in alphabetical
 //!   order. Nodes that each bring their own table must give `classes=`, or the same class may get different numbers.
+//! - **Numbers:** `target=` names the column of a number that is predicted instead of a class.
 //! - **Columns:** all but the label's, in their order; where a federation names its columns, those
 //!   of a table with a header by their names, whatever else it has.
 //! - **Values:** where the spec describes the columns (`data.columns`), words, gaps and truth values are read as
@@ -36,7 +37,7 @@ use super::records::Wanted;
 use super::{Columns, Facts, Pool, Source};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
-use crate::table::Survey;
+use crate::table::{self, Survey};
 
 pub(super) use self::classes::class_names;
 pub(super) use self::file::LABEL_NAMES;
@@ -48,7 +49,16 @@ pub use self::unlabelled::{RowsError, numbers, raw_rows};
 #[derive(Debug)]
 struct CsvTable {
     tables: Vec<Table>,
-    classes: Option<Classes>,
+    predicts: Predicts,
+}
+
+/// What the label column holds.
+#[derive(Debug)]
+enum Predicts {
+    /// Classes: these, or those of the labels that occur.
+    Classes(Option<Classes>),
+    /// Numbers.
+    Numbers,
 }
 
 config! {
@@ -62,6 +72,8 @@ config! {
         /// The classes, where every node brings its own table: how many, names in order, or `LABEL=>NAME`, or a table of
         /// labels and names. Without it, the labels that are there.
         classes: Option<Classes> = None => "[LABEL=>]A|…",
+        /// The column of the number that is predicted, instead of `label`: its name, or its number from 0.
+        target: Option<Column> = None => "COL",
         /// A table of rows for tests, with the same columns.
         test: Option<PathBuf> = None => "FILE",
         /// The column that says which rows are for tests: `test`, `true`, `yes` or `1`.
@@ -90,14 +102,22 @@ impl Reader for Options {
             let text = "`test` and `split` both say which rows are for tests, and with `test` no `group` can: leave one out";
             return Err(ConfigError(text.into()));
         }
+        if self.target.is_some() && (self.label.is_some() || self.classes.is_some()) {
+            let text = "`target` is the column of a number, and `label` and `classes` are about classes: leave one out";
+            return Err(ConfigError(text.into()));
+        }
         Ok(())
     }
 
     fn open(self, columns: &Columns) -> Result<Box<dyn Source>, DataError> {
         let name = |column: Option<Column>| column.map(|Column(column)| column);
+        let predicts = match self.target {
+            Some(_) => Predicts::Numbers,
+            None => Predicts::Classes(self.classes),
+        };
         let table = Table {
             path: self.file,
-            label: name(self.label),
+            label: name(self.target.or(self.label)),
             split: name(self.split),
             group: name(self.group),
             wanted: columns.clone(),
@@ -108,7 +128,7 @@ impl Reader for Options {
         });
         Ok(Box::new(CsvTable {
             tables: [table].into_iter().chain(test).collect(),
-            classes: self.classes,
+            predicts,
         }))
     }
 }
@@ -120,13 +140,34 @@ impl CsvTable {
         layout: &Layout,
         labels: &[Arc<str>],
         distinct: &BTreeSet<Arc<str>>,
+        named: Option<&Classes>,
     ) -> Result<Classes, DataError> {
-        match &self.classes {
+        match named {
             Some(classes) => Ok(classes.clone()),
             None => classes_of(layout, labels, distinct)
                 .map(Classes::called)
                 .map_err(|cause| DataError::malformed(&self.tables[0].path, cause)),
         }
+    }
+
+    /// Returns the numbers of rows, of which each file has so many.
+    fn numbers(&self, layout: &Layout, files: &[Vec<Arc<str>>]) -> Result<Vec<f32>, DataError> {
+        let mut numbers = Vec::new();
+        for (table, texts) in self.tables.iter().zip(files) {
+            for (at, text) in texts.iter().enumerate() {
+                match table::number(text, layout.decimal) {
+                    Ok(number) => numbers.push(number),
+                    Err(cause) => {
+                        let (name, line) = (&layout.label_name, table.line_of(layout, at)?);
+                        let cause = format!(
+                            "{cause}, in column `{name}` of line {line}: leave that row out"
+                        );
+                        return Err(DataError::malformed(&table.path, cause));
+                    }
+                }
+            }
+        }
+        Ok(numbers)
     }
 
     /// Returns the classes of rows, of which each file has so many.
@@ -187,7 +228,6 @@ impl Source for CsvTable {
             .iter()
             .map(|table| table.rows(&mut distinct))
             .collect::<Result<_, _>>()?;
-        let classes = self.classes(&layout, &files[0].labels, &distinct)?;
         let mut tests = files[0].tests.clone();
         if let [train, test] = files.as_slice() {
             let of = |rows: &Rows, is_test| vec![is_test; rows.labels.len()];
@@ -198,12 +238,29 @@ impl Source for CsvTable {
             .as_ref()
             .map(|groups| numbered_groups(groups));
         let texts: Vec<Vec<Arc<str>>> = files.into_iter().map(|rows| rows.labels).collect();
-        Ok(Pool {
+        let pool = Pool {
             shape: [1, 1, layout.features.len()],
-            labels: self.labels(&classes, &texts)?,
-            class_names: classes.names,
             tests,
             groups,
+            ..Pool::default()
+        };
+        let named = match &self.predicts {
+            Predicts::Classes(named) => named.as_ref(),
+            Predicts::Numbers => {
+                let targets = self.numbers(&layout, &texts)?;
+                return Ok(Pool {
+                    labels: vec![0; targets.len()],
+                    class_names: [layout.label_name].into(),
+                    targets: Some(targets),
+                    ..pool
+                });
+            }
+        };
+        let classes = self.classes(&layout, &texts[0], &distinct, named)?;
+        Ok(Pool {
+            labels: self.labels(&classes, &texts)?,
+            class_names: classes.names,
+            ..pool
         })
     }
 

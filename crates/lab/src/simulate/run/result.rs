@@ -95,6 +95,8 @@ impl Prepared {
             last_stage: models.last_stage(member).clone(),
             everyones_test: models
                 .on_everyone(member)
+                // Of a number there are no classes.
+                .filter(|classes| !classes.is_empty())
                 .map(|classes| EveryonesTest::new(classes, &shard.own())),
             parameters_hash: Some(models.parameters_hash(member)),
             records: models.records(member).to_vec(),

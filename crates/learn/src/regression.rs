@@ -1,0 +1,393 @@
+//! Ridge regression of the own rows and of peers' sums: what a node serves beside its own model where a number is predicted
+//! (`data.target` with FedMoE-DA's profile `agreement`; the maths is [`fednode_mix::ridge`]).
+//!
+//! ```text
+//! published    means and covariances of features and number; as proxy, the number of rows and the slope
+//! fetched      those of peers whose number follows the features as it does here, fednode_mix::matching
+//! line         ridge regression of own rows and peers' sums; how much peers count is found out on the own rows
+//! served       λ · line + (1 - λ) · own model
+//! ```
+//!
+//! The features are the inputs, after the treatment of columns. The number is its place in the range of the spec. λ is 1
+//! unless another one is better on the validation samples by two standard errors.
+
+mod serving;
+
+use std::borrow::Borrow;
+
+use burn::tensor::{Device, Tensor};
+use fednode_core::work::PeerExpert;
+use fednode_core::{BlobId, ConfigError, ExpertExchange, FederationSpec, ParamSet, Round, Slot};
+use fednode_data::Samples;
+use fednode_mix::Statistics;
+use fednode_mix::matching::Slope;
+use fednode_mix::ridge::{Joint, Line, Problem};
+use fednode_mix::statistics::StatisticsError;
+use fednode_onnx::{Graph, Value};
+use serde::{Deserialize, Serialize};
+
+use crate::agreement::{doubles, key_of, standard_errors};
+use crate::algorithm::{Output, Part, Role};
+use crate::class_statistics::{for_each_batch, upload};
+use crate::error::LearnError;
+use crate::exposure::{Exposure, Rows, leverage};
+use crate::memory::Memory;
+use crate::model::{Initial, Net};
+use crate::pool::Predictor;
+use crate::weights::{self, Weights};
+
+use serving::Served;
+
+/// The matching under which a node has this expert.
+pub(crate) const MATCHING: &str = "ridge";
+/// Most features: lines are solved for with matrices of their square, some dozens of times.
+const MOST_FEATURES: usize = 512;
+/// What the line may count for beside the own model; the usual is first.
+const WEIGHTS: [f64; 5] = [1.0, 0.75, 0.5, 0.25, 0.0];
+/// Standard errors by which another weight must be better than the usual one.
+const CLEARLY: f64 = 2.0;
+
+/// A node's sums, and the lines that it makes of them and of those of its peers.
+pub(crate) struct Regression {
+    /// Means and covariances of the own rows.
+    own: Part,
+    /// The number of rows and the slope, as the matching reads them.
+    proxies: Part,
+    /// The line of the own rows, and that with peers.
+    lines: Part,
+    width: usize,
+    remembered: Remembered,
+    served: Option<Served>,
+}
+
+/// Whose rows a line is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Source {
+    Own = 0,
+    Peers = 1,
+}
+
+/// What outlives a round besides numbers.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Remembered {
+    /// The round of which the own rows were added up.
+    gathered: Option<Round>,
+    /// Which sums were solved last, with which weights.
+    solved: Option<BlobId>,
+    /// What the line counts for beside the own model; nothing before there is a line.
+    weight: Option<f64>,
+    /// Why the peers' sums that came last make no line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    missing: Option<String>,
+}
+
+impl Regression {
+    /// Tells whether an exchange wants this expert.
+    pub(crate) fn is_wanted(experts: Option<&ExpertExchange>) -> bool {
+        experts.is_some_and(|experts| experts.matching.name() == MATCHING)
+    }
+
+    /// Makes the expert of a node that has added up nothing yet.
+    pub(crate) fn new(spec: &FederationSpec, device: &Device) -> Self {
+        let width: usize = spec.fingerprints.input.iter().product();
+        let zero = Initial::Zeros;
+        let own = Net::arrays(&[
+            ("ridge.means", &[width + 1], zero),
+            ("ridge.covariances", &[(width + 1) * (width + 2) / 2], zero),
+        ]);
+        let proxies = Net::arrays(&[("ridge.slope", &[1, width + 1], zero)]);
+        let lines = Net::arrays(&[
+            ("ridge.weights", &[2, width], zero),
+            ("ridge.offsets", &[2], zero),
+        ]);
+        Self {
+            own: Part::new(Role::Expert(Slot(0)), own, 0, 0, device),
+            proxies: Part::new(Role::Gate, proxies, 0, 0, device),
+            lines: Part::new(Role::Private, lines, 0, 0, device),
+            width,
+            remembered: Remembered::default(),
+            served: None,
+        }
+    }
+
+    /// Returns its parts in order.
+    pub(crate) fn parts(&self) -> [&Part; 3] {
+        [&self.own, &self.proxies, &self.lines]
+    }
+
+    /// Returns its parts in order, for changing them.
+    pub(crate) fn parts_mut(&mut self) -> [&mut Part; 3] {
+        [&mut self.own, &mut self.proxies, &mut self.lines]
+    }
+
+    /// Returns how many numbers a row's features are.
+    pub(crate) fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Tells of which round the rows are that were added up.
+    pub(crate) fn gathered_in(&self) -> Option<Round> {
+        self.remembered.gathered
+    }
+
+    /// Forgets what was added up, because the features are others now.
+    pub(crate) fn forget_gathered(&mut self) {
+        self.remembered.gathered = None;
+    }
+
+    /// Says that peers' sums make no line and why, once some have come.
+    pub(crate) fn lacks(&self) -> Option<String> {
+        let missing = self.remembered.missing.as_ref()?;
+        Some(format!("no line of peers' sums: {missing}"))
+    }
+
+    /// Returns what is remembered besides numbers.
+    pub(crate) fn memory(&self) -> Option<Memory> {
+        let gathered = self.remembered.gathered;
+        gathered.map(|_| Memory::of(&self.remembered))
+    }
+
+    /// Remembers what a state says, and serves its line again.
+    ///
+    /// # Errors
+    /// Refuses a memory that is none of this expert.
+    pub(crate) fn recall(
+        &mut self,
+        memory: Option<&Memory>,
+        device: &Device,
+    ) -> Result<(), LearnError> {
+        self.remembered = Memory::recalled(memory)?;
+        self.serve(device);
+        Ok(())
+    }
+
+    /// Adds up the training samples of a round, and solves for the line of the node alone.
+    pub(crate) fn gather(&mut self, round: Round, samples: &Samples, device: &Device) {
+        let (features, numbers) = rows_of(samples);
+        let joint = Joint::of(&features, numbers);
+        let slope = Slope {
+            rows: samples.len() as f64,
+            slope: joint
+                .slope()
+                .into_iter()
+                .map(|number| number as f32)
+                .collect(),
+        };
+        let proxy: Vec<f64> = slope.to_proxy().into_iter().map(f64::from).collect();
+        let upload = |values: &[f64]| upload(values, device);
+        self.proxies.weights = Weights::new(vec![upload(&proxy)]);
+        self.own.weights = Weights::new(vec![upload(&joint.means), upload(&joint.covariances)]);
+        self.remembered.gathered = Some(round);
+        self.remembered.solved = None;
+        let alone = Problem::new(&features, numbers, &[]).and_then(|problem| problem.alone());
+        if let Ok(found) = alone {
+            self.write(Source::Own, &found.line, device);
+        }
+    }
+
+    /// Solves for the line of the own rows and of peers' sums; the same ones are solved once.
+    pub(crate) fn adopt<P: Borrow<ParamSet>>(
+        &mut self,
+        peers: &[PeerExpert<P>],
+        samples: &Samples,
+        device: &Device,
+    ) {
+        let key = key_of(&self.own.params(), peers);
+        if self.remembered.solved == Some(key) {
+            return;
+        }
+        let solved = with_peers(peers, samples);
+        match solved {
+            Ok(line) => {
+                self.write(Source::Peers, &line, device);
+                (self.remembered.solved, self.remembered.missing) = (Some(key), None);
+            }
+            Err(error) => {
+                self.remembered.missing = Some(error.to_string());
+                tracing::warn!("no line of peers' sums: {error}");
+            }
+        }
+    }
+
+    /// Chooses what the line counts for beside the own model, because one of them is another one now.
+    pub(crate) fn choose(&mut self, own: &Predictor<'_>, validation: &Samples, device: &Device) {
+        self.remembered.weight = self.line().map(|line| {
+            let errors = errors_of(&line, own, validation, device);
+            let squares = |weight: f64| -> Vec<f64> {
+                let of = |[line, own]: &[f64; 2]| (weight * line + (1.0 - weight) * own).powi(2);
+                errors.iter().map(of).collect()
+            };
+            let usual = squares(WEIGHTS[0]);
+            let total = |squares: &[f64]| squares.iter().sum::<f64>();
+            let all = WEIGHTS.map(|weight| (weight, squares(weight)));
+            let best = all
+                .into_iter()
+                .min_by(|a, b| total(&a.1).total_cmp(&total(&b.1)));
+            let is_better = |(_, best): &(f64, Vec<f64>)| {
+                let pairs = usual.iter().zip(best);
+                standard_errors(pairs.map(|(usual, best)| usual - best))
+                    .is_some_and(|errors| errors > CLEARLY)
+            };
+            best.filter(is_better)
+                .map_or(WEIGHTS[0], |(weight, _)| weight)
+        });
+        self.serve(device);
+    }
+
+    /// Runs the mixture of line and own model; the own model alone while there is no line.
+    pub(crate) fn forward(&self, own: &Predictor<'_>, inputs: Tensor<2>) -> Output {
+        let alone = own.forward(inputs.clone());
+        match &self.served {
+            Some(served) => served.mixed(alone, inputs),
+            None => alone,
+        }
+    }
+
+    /// Writes into a graph what [`Self::forward`] computes.
+    pub(crate) fn emit(&self, own: &Predictor<'_>, graph: &mut Graph, inputs: Value) -> Value {
+        let alone = own.emit(graph, inputs);
+        match &self.served {
+            Some(served) => served.emit(graph, alone, inputs),
+            None => alone,
+        }
+    }
+
+    /// Attacks the published sums with rows that are in them and others that are not.
+    pub(crate) fn exposures(&self, members: &[&Samples], others: &[&Samples]) -> Option<Exposure> {
+        let size = self.width + 1;
+        let [means, covariances] = [0, 1].map(|array| doubles(&self.own.weights.tensor(array)));
+        let mut sums = Statistics::new(1, size);
+        let products = (0..size).flat_map(|row| (row..size).map(move |at| (row, at)));
+        let products = covariances.iter().zip(products);
+        sums.scatter = products
+            .map(|(value, (row, at))| value + means[row] * means[at])
+            .collect();
+        sums.counts = vec![1.0];
+        sums.sums = means.clone();
+        let [members, others] = [members, others].map(with_numbers);
+        let published = format!("means and covariances of {size} numbers");
+        leverage(published, &sums, 0.0, [&members, &others])
+    }
+
+    /// Returns the line with peers, else that of the own rows; nothing before there is any.
+    fn line(&self) -> Option<Line> {
+        let source = match (self.remembered.solved, self.remembered.gathered) {
+            (Some(_), _) => Source::Peers,
+            (None, Some(_)) => Source::Own,
+            (None, None) => return None,
+        };
+        let [weights, offsets] = [0, 1].map(|array| doubles(&self.lines.weights.tensor(array)));
+        let at = source as usize;
+        Some(Line {
+            weights: weights[at * self.width..][..self.width].to_vec(),
+            offset: offsets[at],
+        })
+    }
+
+    fn write(&mut self, source: Source, line: &Line, device: &Device) {
+        let [mut weights, mut offsets] =
+            [0, 1].map(|array| doubles(&self.lines.weights.tensor(array)));
+        let at = source as usize;
+        weights[at * self.width..][..self.width].copy_from_slice(&line.weights);
+        offsets[at] = line.offset;
+        self.lines.weights = Weights::new(vec![upload(&weights, device), upload(&offsets, device)]);
+    }
+
+    /// Puts the line on the device.
+    fn serve(&mut self, device: &Device) {
+        let served = self.remembered.weight.zip(self.line());
+        self.served = served.map(|(weight, line)| Served::new(&line, weight, device));
+    }
+}
+
+/// Returns the features of all samples, one after the other, and their numbers.
+fn rows_of(samples: &Samples) -> (Vec<f32>, &[f32]) {
+    let all: Vec<u32> = (0..samples.len() as u32).collect();
+    let mut features = Vec::new();
+    samples.write_batch(&all, &mut features);
+    (features, samples.targets.as_deref().unwrap_or_default())
+}
+
+/// Returns features and number of all samples together.
+fn with_numbers(samples: &[&Samples]) -> Rows {
+    let mut rows = Rows {
+        features: Vec::new(),
+        classes: Vec::new(),
+    };
+    for some in samples {
+        let (features, numbers) = rows_of(some);
+        let width = some.values_per_sample();
+        for (row, number) in features.chunks_exact(width).zip(numbers) {
+            rows.features.push([row, &[*number]].concat());
+            rows.classes.push(0);
+        }
+    }
+    rows
+}
+
+/// Returns the line of own rows and peers' sums, each counting as the row of the plan says.
+fn with_peers<P: Borrow<ParamSet>>(
+    peers: &[PeerExpert<P>],
+    samples: &Samples,
+) -> Result<Line, StatisticsError> {
+    // Weights are of rows: what the own ones weigh says what all do.
+    let own_weight = 1.0 - peers.iter().map(|peer| peer.weight).sum::<f64>();
+    let total = samples.len() as f64 / own_weight;
+    if !total.is_finite() || total <= 0.0 {
+        return Err(StatisticsError::Empty);
+    }
+    let mut joints = Vec::with_capacity(peers.len());
+    for peer in peers {
+        match Joint::read(peer.params.borrow()) {
+            Ok(joint) => joints.push((peer.weight * total, joint)),
+            Err(fault) => {
+                let owner = peer.expert.owner.short();
+                tracing::warn!(%owner, "sums of a peer are left out: {fault}");
+            }
+        }
+    }
+    let (features, numbers) = rows_of(samples);
+    let peers: Vec<(f64, &Joint)> = joints.iter().map(|(rows, joint)| (*rows, joint)).collect();
+    let found = Problem::new(&features, numbers, &peers)?.with_peers()?;
+    let setting = found.setting;
+    tracing::info!(trust = setting.trust, ridge = setting.ridge, intercept = ?setting.intercept, "peers' sums are solved");
+    Ok(found.line)
+}
+
+/// Returns how far line and own model are off for each sample.
+fn errors_of(
+    line: &Line,
+    own: &Predictor<'_>,
+    samples: &Samples,
+    device: &Device,
+) -> Vec<[f64; 2]> {
+    let mut errors = Vec::with_capacity(samples.len());
+    let numbers = samples.targets.as_deref().unwrap_or_default();
+    for_each_batch(samples, device, |positions, inputs| {
+        let alone = weights::values(&own.forward(inputs.clone()).logits);
+        let width = inputs.dims()[1];
+        let features = weights::values(&inputs);
+        let rows = alone.iter().zip(features.chunks_exact(width));
+        for (at, (alone, features)) in positions.iter().zip(rows) {
+            let number = f64::from(numbers[*at as usize]);
+            errors.push([line.at(features) - number, f64::from(*alone) - number]);
+        }
+    });
+    errors
+}
+
+/// Checks that the rows of a federation can be added up.
+///
+/// # Errors
+/// Names what to change.
+pub(crate) fn check(spec: &FederationSpec) -> Result<(), ConfigError> {
+    let width: usize = spec.fingerprints.input.iter().product();
+    if width <= MOST_FEATURES {
+        return Ok(());
+    }
+    Err(ConfigError(format!(
+        "profile `agreement` predicts numbers of {MOST_FEATURES} features at most, and a sample has {width}: choose fewer columns, \
+         or another algorithm"
+    )))
+}

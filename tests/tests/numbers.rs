@@ -1,0 +1,126 @@
+//! A number instead of classes: raw tables of several owners, from files to a model that answers with a number.
+#![allow(clippy::unwrap_used)]
+
+use std::path::{Path, PathBuf};
+
+use fednode_e2e::{assert_fails, fednode, json_of, run};
+use serde_json::Value;
+
+/// A clinic's table: a dose that follows age and smoking, with an error of some units; `turned` clinics measure what is left of 200.
+fn clinic(folder: &Path, name: &str, rows: std::ops::Range<usize>, is_turned: bool) -> PathBuf {
+    let line = |row: usize| {
+        let (age, smokes) = (20 + row * 7 % 60, (row * 11).is_multiple_of(2));
+        let error = (row * 37 % 21) as f64 - 10.0;
+        let dose = 40.0 + 1.5 * age as f64 + if smokes { 20.0 } else { 0.0 } + error;
+        let dose = if is_turned { 200.0 - dose } else { dose };
+        let age = if row % 9 == 4 {
+            String::new()
+        } else {
+            age.to_string()
+        };
+        format!("{age},{smokes},{dose}\n")
+    };
+    let path = folder.join(name);
+    let lines: String = rows.map(line).collect();
+    std::fs::write(&path, format!("age,smokes,dose\n{lines}")).unwrap();
+    path
+}
+
+fn predicted(state: &Path, table: &Path) -> Vec<f64> {
+    let mut command = fednode();
+    command
+        .args(["predict", "--json", "--state"])
+        .arg(state)
+        .arg(table);
+    let rows = json_of(&run(command));
+    let number = |row: &Value| {
+        assert_eq!(row["name"], "dose");
+        row["number"].as_f64().unwrap()
+    };
+    rows.as_array().unwrap().iter().map(number).collect()
+}
+
+#[test]
+fn files_of_three_owners_become_models_that_answer_with_a_number() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables = [
+        clinic(folder.path(), "north.csv", 0..30, false),
+        clinic(folder.path(), "south.csv", 100..220, false),
+        clinic(folder.path(), "west.csv", 300..400, true),
+    ];
+    let mut swarm = fednode();
+    let out = folder.path().join("out");
+    swarm
+        .args(["swarm", "--json", "--device", "cpu", "--out"])
+        .arg(&out);
+    for table in &tables {
+        swarm.args(["--own", &format!("csv:{},target=dose", table.display())]);
+    }
+    let summary = json_of(&run(swarm));
+    assert_eq!(summary["measure"], "r2");
+    assert_eq!(summary["target"], "dose");
+    let of = |key: &str| summary[key].as_f64().unwrap();
+    assert!(of("served") > 0.8, "{summary}");
+    assert!((of("served") - of("alone") - of("difference")).abs() < 1e-9);
+    assert!(of("difference") > -0.05, "peers do no harm: {summary}");
+    let measures = &summary["measures"];
+    assert!(measures["rmse"][0].as_f64().unwrap() < 20.0, "{measures}");
+    assert_eq!(measures.get("accuracy"), None);
+
+    // Each owner's model speaks of its own clinic, and in its unit.
+    let new = folder.path().join("new.csv");
+    std::fs::write(&new, "smokes,age\nno,30\nno,70\n").unwrap();
+    let state = |node: u32| out.join(format!("nodes/{node}/state"));
+    for (node, expected) in [(1, [85.0, 145.0]), (3, [115.0, 55.0])] {
+        let numbers = predicted(&state(node), &new);
+        let pairs = numbers.iter().zip(expected);
+        assert!(
+            pairs
+                .into_iter()
+                .all(|(got, expected)| (got - expected).abs() < 12.0),
+            "{node}: {numbers:?}"
+        );
+    }
+    // A table that says nothing of what is predicted is read as the federation's.
+    let mut evaluate = fednode();
+    let table = format!("csv:{}", tables[1].display());
+    evaluate
+        .args(["evaluate", "--json", "--data", &table, "--state"])
+        .arg(state(2));
+    let evaluation = json_of(&run(evaluate));
+    assert!(
+        evaluation["score"]["accuracy"].as_f64().unwrap() > 0.85,
+        "{evaluation}"
+    );
+}
+
+#[test]
+fn what_is_for_classes_alone_is_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = clinic(folder.path(), "north.csv", 0..60, false);
+    let source = format!("csv:{},target=dose", table.display());
+    let swarm = |more: &[&str]| {
+        let mut swarm = fednode();
+        swarm.args(["swarm", "--data", &source, "--nodes", "2", "--out"]);
+        swarm.arg(folder.path().join("out")).args(more);
+        run(swarm)
+    };
+    for (more, words) in [
+        (
+            &["--algorithm", "fedpac"][..],
+            ["`data.target` is a number", "or one of fedavg"],
+        ),
+        (&["--pool"], ["`data.target` is a number", "`pool`"]),
+        (
+            &["--privacy", "dp:4"],
+            ["`data.target` is a number", "`privacy.epsilon`"],
+        ),
+    ] {
+        assert_fails(&swarm(more), 3, &words);
+    }
+    let constant = folder.path().join("constant.csv");
+    std::fs::write(&constant, "a,y\n1,5\n2,5\n3,5\n4,5\n").unwrap();
+    let mut data = fednode();
+    data.args(["data", &format!("csv:{},target=y", constant.display())]);
+    assert_fails(&run(data), 4, &["`y`", "one number in all rows"]);
+}
