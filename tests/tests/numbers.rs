@@ -120,7 +120,14 @@ fn what_is_for_classes_alone_is_refused_in_one_line() {
     }
     let constant = folder.path().join("constant.csv");
     std::fs::write(&constant, "a,y\n1,5\n2,5\n3,5\n4,5\n").unwrap();
+    let mut init = fednode();
+    let source = format!("csv:{},target=y", constant.display());
+    init.args(["init", "--open", "--data", &source]);
+    init.arg(folder.path().join("fed"));
+    let words = ["`y`", "one number in all rows", ",target=COLUMN"];
+    assert_fails(&run(init), 3, &words);
     let mut data = fednode();
-    data.args(["data", &format!("csv:{},target=y", constant.display())]);
-    assert_fails(&run(data), 4, &["`y`", "one number in all rows"]);
+    data.args(["data", &format!("csv:{},target=smokes", table.display())]);
+    let words = ["`smokes`", "holds words", ",target=COLUMN"];
+    assert_fails(&run(data), 4, &words);
 }

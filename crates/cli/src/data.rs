@@ -69,10 +69,10 @@ pub fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
             vocabulary: words, ..
         } => (vocabulary, vocabulary_hash) = (words.len(), Some(words.hash().to_owned())),
     }
-    let target = pool
-        .targets
-        .as_deref()
-        .map(|numbers| target_of(&pool.class_names[0], numbers));
+    let target = pool.targets.as_deref().map(|numbers| Target {
+        name: pool.class_names[0].clone(),
+        range: range_of(numbers),
+    });
     if columns.len() > MOST_NAMES || !described.is_empty() {
         columns.clear();
     }
@@ -92,7 +92,7 @@ pub fn facts(source: &DataSource) -> anyhow::Result<DataFacts> {
         },
         is_table,
         is_featured: false,
-        target: target.transpose()?,
+        target,
         columns,
         described,
         samples: pool.labels.len(),
@@ -113,21 +113,13 @@ pub(crate) fn rounded([low, high]: [f64; 2]) -> [f64; 2] {
     }
 }
 
-/// Describes the number that is predicted.
-fn target_of(name: &str, numbers: &[f32]) -> anyhow::Result<Target> {
+/// Returns about the smallest and the largest of numbers; the same one twice if they do not differ.
+fn range_of(numbers: &[f32]) -> [f64; 2] {
     let ends = numbers.iter().copied().map(f64::from);
     let ends = ends.fold([f64::INFINITY, f64::NEG_INFINITY], |[low, high], number| {
         [low.min(number), high.max(number)]
     });
-    if ends[0] < ends[1] {
-        let name = name.to_owned();
-        return Ok(Target {
-            name,
-            range: rounded(ends),
-        });
-    }
-    let text = format!("column `{name}` has one number in all rows: there is nothing to predict");
-    Err(fail(ExitCode::Data, text))
+    rounded(ends)
 }
 
 /// Images that are looked at before anything is trained.

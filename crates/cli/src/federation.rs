@@ -143,6 +143,16 @@ pub struct DataFacts {
 /// Names the first key that is unknown or out of range.
 pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
     refuse_contradictions(args)?;
+    if let Some(Target {
+        name,
+        range: [low, high],
+    }) = &data.target
+        && low >= high
+    {
+        return Err(ConfigError(format!(
+            "column `{name}` has one number in all rows: there is nothing to predict, name another with `,target=COLUMN`"
+        )));
+    }
     let mut spec = match &args.backbone {
         Some(given) => {
             let (backbone, features) = given.describe(data)?;

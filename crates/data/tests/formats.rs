@@ -578,7 +578,8 @@ fn csv_names_line_and_cell() {
         error("a;b;label\n1,5;2;x\n1,25;oops;y\n", ""),
         "holds `oops`, which is no number, in column `b` of line 3"
     );
-    let fraction = "has the label `0.5`, a number with a fraction: name the column of the classes with `,label=COLUMN`";
+    let fraction = "has the label `0.5`, a number with a fraction: name the column of the classes with `,label=COLUMN`, or that of a number to \
+                    predict with `,target=COLUMN`";
     assert_eq!(error("diagnosis,age,bmi\n1,2,3\n0,2,0.5\n", ""), fraction);
     assert_eq!(
         error("1,2,0\n1,0\n", ""),

@@ -21,7 +21,7 @@ use fednode_core::{BlobId, ConfigError, ExpertExchange, FederationSpec, ParamSet
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::matching::Slope;
-use fednode_mix::ridge::{Joint, Line, Problem};
+use fednode_mix::ridge::{self, Joint, Line};
 use fednode_mix::statistics::StatisticsError;
 use fednode_onnx::{Graph, Value};
 use serde::{Deserialize, Serialize};
@@ -180,10 +180,14 @@ impl Regression {
         self.own.weights = Weights::new(vec![upload(&joint.means), upload(&joint.covariances)]);
         self.remembered.gathered = Some(round);
         self.remembered.solved = None;
-        let alone = Problem::new(&features, numbers, &[]).and_then(|problem| problem.alone());
-        if let Ok(found) = alone {
-            self.write(Source::Own, &found.line, device);
-        }
+        // Of a single row nothing can be left out, and there is no slope.
+        let mean = || Line {
+            weights: vec![0.0; self.width],
+            offset: *joint.means.last().expect("the number has a mean"),
+        };
+        let alone = ridge::solve(&features, numbers, &[]);
+        let line = alone.map_or_else(|_| mean(), |found| found.line);
+        self.write(Source::Own, &line, device);
     }
 
     /// Solves for the line of the own rows and of peers' sums; the same ones are solved once.
@@ -349,7 +353,7 @@ fn with_peers<P: Borrow<ParamSet>>(
     }
     let (features, numbers) = rows_of(samples);
     let peers: Vec<(f64, &Joint)> = joints.iter().map(|(rows, joint)| (*rows, joint)).collect();
-    let found = Problem::new(&features, numbers, &peers)?.with_peers()?;
+    let found = ridge::solve(&features, numbers, &peers)?;
     let setting = found.setting;
     tracing::info!(trust = setting.trust, ridge = setting.ridge, intercept = ?setting.intercept, "peers' sums are solved");
     Ok(found.line)

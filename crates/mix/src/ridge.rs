@@ -13,8 +13,9 @@
 //!
 //! D is diagonal: the features' own variances, and 0 for the offset. So ρ counts in rows, and no unit of a column matters.
 //! Of settings with one t, ρ and the kind of intercept are those with the least mean square of these errors over the own rows.
-//! Trust is 1 unless another one is better by a standard error of the difference: of few rows chance alone promises more. With
-//! t = 0 the line is what the node does alone; with t = 1 and a common intercept it is ridge regression of all rows together.
+//! Trust is 1 unless another one is better by two standard errors of the difference: of few rows chance alone promises more. With
+//! t = 1 and a common intercept the line is ridge regression of all rows together. What the node does alone is solved for by
+//! itself, on the scale of its own rows ([`solve`]).
 
 mod joint;
 
@@ -119,6 +120,41 @@ struct Sums {
     vector: DVector<f64>,
 }
 
+/// Returns what a feature is divided by: its deviation, or 1 where it is the same everywhere.
+fn scale(variance: f64, mean: f64) -> f64 {
+    if variance <= ROUNDING * mean * mean {
+        1.0
+    } else {
+        variance.sqrt()
+    }
+}
+
+/// Returns the line of a node, given its own rows with their numbers, and peers with the rows that each counts for.
+///
+/// It is that of the own rows alone, on their own scale, if that is clearly better: sums of peers may have been made to spoil the
+/// scale of all.
+///
+/// # Errors
+/// As [`Problem::new`]; fails, too, where no setting has a line.
+///
+/// # Panics
+/// As [`Problem::new`].
+pub fn solve(
+    features: &[f32],
+    numbers: &[f32],
+    peers: &[(f64, &Joint)],
+) -> Result<Found, StatisticsError> {
+    let alone = Problem::new(features, numbers, &[])?.alone();
+    if peers.is_empty() {
+        return alone;
+    }
+    let together = Problem::new(features, numbers, peers)?.with_peers()?;
+    Ok(alone
+        .ok()
+        .filter(|alone| alone.is_clearly_better_than(&together))
+        .unwrap_or(together))
+}
+
 impl Problem {
     /// Takes the own rows, one after the other, with their numbers, and peers with the rows that each counts for.
     ///
@@ -147,21 +183,15 @@ impl Problem {
         {
             return Err(StatisticsError::Degenerate);
         }
-        let scale = |(variance, mean): (&f64, &f64)| {
-            let is_constant = *variance <= ROUNDING * mean * mean;
-            if is_constant { 1.0 } else { variance.sqrt() }
-        };
-        let scales: Vec<f64> = variances
-            .iter()
-            .zip(&means)
-            .map(scale)
-            .take(width)
+        let pairs = variances.iter().zip(&means).take(width);
+        let scales: Vec<f64> = pairs
+            .map(|(variance, mean)| scale(*variance, *mean))
             .collect();
         let rows = DMatrix::from_fn(n_rows, 1 + width, |row, column| match column {
             0 => 1.0,
             _ => {
-                (f64::from(features[row * width + column - 1]) - means[column - 1])
-                    / scales[column - 1]
+                let at = column - 1;
+                (f64::from(features[row * width + at]) - means[at]) / scales[at]
             }
         });
         let numbers = numbers

@@ -1,6 +1,6 @@
 //! Ridge regression of several sites, held to scikit-learn (`tests/data/ridge.json`, written by the script beside it).
 
-use fednode_mix::ridge::{Intercept, Joint, Line, Problem, Setting};
+use fednode_mix::ridge::{self, Intercept, Joint, Line, Problem, Setting};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -99,6 +99,23 @@ fn peers_are_trusted_as_far_as_they_help() {
         trust(|number| -5.0 * number),
         (0.0, 0.0),
         "peers of the opposite opinion"
+    );
+}
+
+/// A peer whose features lie a million deviations off makes all own ones alike on a common scale.
+#[test]
+fn a_peer_that_spoils_the_scale_does_no_harm() {
+    let golden = golden();
+    let own = &golden.sites[1];
+    let alone = ridge::solve(&own.features, &own.numbers, &[]).expect("a line");
+    let far: Vec<f32> = own.features.iter().map(|x| x * 1e6 + 1e8).collect();
+    let liar = Joint::of(&far, &own.numbers);
+    let found = ridge::solve(&own.features, &own.numbers, &[(300.0, &liar)]).expect("a line");
+    assert!(
+        found.square() < 1.01 * alone.square(),
+        "{} beside {}",
+        found.square(),
+        alone.square()
     );
 }
 

@@ -75,7 +75,7 @@ fn register_record(registry: &mut Registry, record: &RoundRecord) {
         ),
         (
             "accuracy",
-            "Test accuracy after the last complete round, 0 to 1",
+            "Test accuracy after the last complete round, 0 to 1; R2 where a number is predicted",
             record.accuracy,
         ),
         (

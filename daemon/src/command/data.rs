@@ -35,6 +35,10 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let source = source(&args.source)?;
     let spec = args.spec.as_deref().map(read).transpose()?;
+    let source = match &spec {
+        Some(spec) => source.with_target_of(spec),
+        None => source,
+    };
     let found = look(&source)?;
     let misfits = spec
         .as_ref()
@@ -317,22 +321,26 @@ impl Misfit {
     }
 }
 
-impl Report for Look {
-    fn human(&self) -> String {
-        let classes: Vec<String> = self
-            .classes
-            .iter()
+impl Look {
+    /// Returns what is predicted, in words.
+    fn predicted(&self) -> String {
+        if let Some(Target { name, range }) = &self.facts.target {
+            return format!("predicts the number `{name}`, {} to {}", range[0], range[1]);
+        }
+        let classes = self.classes.iter();
+        let classes: Vec<String> = classes
             .map(|class| format!("{} {}", class.name, class.samples))
             .collect();
+        format!("classes: {}", classes.join(", "))
+    }
+}
+
+impl Report for Look {
+    fn human(&self) -> String {
         let tests = self.test_samples.map_or(String::new(), |tests| {
             format!(", {tests} of them for tests")
         });
-        let predicted = match &self.facts.target {
-            None => format!("classes: {}", classes.join(", ")),
-            Some(Target { name, range }) => {
-                format!("predicts the number `{name}`, {} to {}", range[0], range[1])
-            }
-        };
+        let predicted = self.predicted();
         let mut page = format!(
             "{}: {} samples{tests}; {predicted}\n",
             self.source, self.samples

@@ -58,12 +58,16 @@ struct Row {
     /// What the row's own column says that it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
-    class: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    class: Option<u16>,
     name: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     number: Option<f32>,
-    probability: f32,
+    /// Nothing where a number is predicted, as of class and probabilities.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    probability: Option<f32>,
     expert: Option<u16>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     probabilities: Vec<f32>,
 }
 
@@ -85,13 +89,10 @@ impl Row {
             file: path.display().to_string(),
             sample,
             id,
-            class,
+            class: number.is_none().then_some(class),
             name: model.class_name(class),
             number,
-            probability: probabilities
-                .get(usize::from(class))
-                .copied()
-                .unwrap_or(0.0),
+            probability: probabilities.get(usize::from(class)).copied(),
             expert: expert.map(|slot| slot.0),
             probabilities,
         }
@@ -116,7 +117,7 @@ impl Report for Answer {
             cells.extend(match row.number {
                 Some(number) => vec![number.to_string()],
                 None => vec![
-                    percent(f64::from(row.probability)),
+                    percent(row.probability.map_or(f64::NAN, f64::from)),
                     row.expert.map_or("-".into(), |slot| slot.to_string()),
                 ],
             });
@@ -136,10 +137,10 @@ mod tests {
             file: "t.csv".into(),
             sample: 0,
             id: id.map(str::to_owned),
-            class: 1,
+            class: Some(1),
             name: "sick".into(),
             number: None,
-            probability: 0.75,
+            probability: Some(0.75),
             expert: None,
             probabilities: vec![0.25, 0.75],
         };

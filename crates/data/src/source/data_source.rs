@@ -117,10 +117,10 @@ impl DataSource {
         self.extractor.as_ref()
     }
 
-    /// Returns the same source with the columns that a federation's spec wants of a table. The number that it predicts is found by its
-    /// name, unless the source says what is predicted.
+    /// Returns the same source with the number that a federation's spec predicts, found by its name, unless the source says what is
+    /// predicted.
     #[must_use]
-    pub fn for_federation(mut self, spec: &FederationSpec) -> Self {
+    pub fn with_target_of(mut self, spec: &FederationSpec) -> Self {
         let says_so = |key: &&str| self.options.contains_key(*key);
         if let Some(target) = &spec.data.target
             && self.kind.doc().keys.iter().any(|key| key.key == TARGET)
@@ -129,12 +129,19 @@ impl DataSource {
             let name = toml::Value::String(target.name.clone());
             self.options.insert(TARGET.into(), name);
         }
+        self
+    }
+
+    /// Returns the same source with the columns that a federation's spec wants of a table, and the number that it predicts.
+    #[must_use]
+    pub fn for_federation(self, spec: &FederationSpec) -> Self {
         let (described, named) = (&spec.data.columns, &spec.fingerprints.columns);
-        self.with_columns(match (described.is_empty(), named.is_empty()) {
-            (false, _) => Columns::Described(described.clone()),
-            (true, false) => Columns::Named(named.clone()),
-            (true, true) => Columns::All,
-        })
+        self.with_target_of(spec)
+            .with_columns(match (described.is_empty(), named.is_empty()) {
+                (false, _) => Columns::Described(described.clone()),
+                (true, false) => Columns::Named(named.clone()),
+                (true, true) => Columns::All,
+            })
     }
 
     /// Returns the same source with every path changed.

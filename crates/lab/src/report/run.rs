@@ -92,6 +92,7 @@ impl Run {
                 last_round: node.last_round,
                 train_samples: node.train_samples,
                 test_samples: node.test_samples,
+                weight: node.weight(),
                 classes: node.classes.clone(),
                 accuracy: known(node.accuracy).filter(|_| evaluated),
                 before_exchange: known(node.accuracy_after_local_training),
@@ -228,8 +229,8 @@ impl Run {
         let weighted = |nodes: &[&Node], of: fn(&Node) -> Option<f64>| {
             let pairs = nodes
                 .iter()
-                .filter_map(|node| Some((of(node)?, node.test_samples)));
-            let pairs: Vec<(f64, u32)> = pairs.filter(|(_, samples)| *samples > 0).collect();
+                .filter_map(|node| Some((of(node)?, node.weight)));
+            let pairs: Vec<(f64, f64)> = pairs.filter(|(_, weight)| *weight > 0.0).collect();
             (!pairs.is_empty()).then(|| summary::weighted_mean(pairs))
         };
         let accuracies: Vec<f64> = last.iter().filter_map(|node| node.accuracy).collect();

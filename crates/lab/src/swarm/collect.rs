@@ -198,7 +198,7 @@ fn node(observed: &Observed, is_number: bool) -> Option<Node> {
         last_round: record.round.0,
         train_samples: card.train_samples,
         test_samples: card.test_samples,
-        variation: is_number.then(|| variation(record)).flatten(),
+        variation: is_number.then(|| variation(record)),
         classes: card.classes.clone(),
         accuracy: record.accuracy.unwrap_or(0.0),
         accuracy_after_local_training: record.accuracy_after_local_training,
@@ -219,12 +219,21 @@ fn node(observed: &Observed, is_number: bool) -> Option<Node> {
     })
 }
 
-/// Returns how much the test numbers of a node vary, in halves of the range: R² and the loss tell it. Nothing of numbers that are all
-/// the same, or that are predicted without any error.
-fn variation(record: &RoundRecord) -> Option<f64> {
-    let (r2, loss) = (record.accuracy?, record.loss?);
+/// Returns how much the test numbers of a node vary, in halves of the range: R² and the loss tell it. It is 0 of numbers that are
+/// all the same, and next to nothing of those that are predicted without any error.
+fn variation(record: &RoundRecord) -> f64 {
+    let (Some(r2), Some(loss)) = (record.accuracy, record.loss) else {
+        return 0.0;
+    };
+    if r2 == 0.0 {
+        return 0.0;
+    }
     let variation = 2.0 * loss * f64::from(record.test_samples) / (1.0 - r2);
-    (variation.is_finite() && variation > 0.0).then_some(variation)
+    if variation.is_finite() {
+        variation.max(f64::MIN_POSITIVE)
+    } else {
+        f64::MIN_POSITIVE
+    }
 }
 
 /// Returns when a node had published its update, in seconds of its clock.

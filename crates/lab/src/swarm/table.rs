@@ -4,12 +4,15 @@ use std::collections::BTreeMap;
 
 use crate::swarm::summary::{Node, Summary};
 use fednode_cli::output::Report;
-use fednode_cli::table::{bytes, duration, number, percent, render, text};
+use fednode_cli::table::{Column, bytes, duration, number, percent, render, text};
 
 /// From which share of the samples on one expert decides nearly everything.
 const COLLAPSED: f64 = 0.95;
 /// How many classes are listed before "and so on".
 const CLASSES_SHOWN: usize = 10;
+/// Where classes and floor stand in the table of nodes.
+const CLASSES: usize = 4;
+const FLOOR: usize = 5;
 
 impl Report for Summary {
     fn human(&self) -> String {
@@ -65,7 +68,12 @@ impl Summary {
             number("received"),
             number("memory"),
         ];
-        let rows: Vec<Vec<String>> = self.per_node.iter().map(row).collect();
+        // Where a number is predicted there are no classes, and no commonest one.
+        let are_shown = |at: &usize| self.target.is_none() || ![CLASSES, FLOOR].contains(at);
+        let shown: Vec<usize> = (0..columns.len()).filter(are_shown).collect();
+        let columns: Vec<Column> = shown.iter().map(|at| columns[*at]).collect();
+        let pick = |cells: Vec<String>| shown.iter().map(|at| cells[*at].clone()).collect();
+        let rows: Vec<Vec<String>> = self.per_node.iter().map(row).map(pick).collect();
         render(&columns, &rows)
     }
 
@@ -88,7 +96,7 @@ impl Summary {
             .flatten()
             .collect::<String>();
         format!(
-            "\n{:<15}{} after the last exchange ({} before it{}), weighted by test samples\n{}\
+            "\n{:<15}{} after the last exchange ({} before it{}), weighted by {}\n{}\
              worst tenth    {} of the nodes' {} after the last exchange{}\n{}\
              traffic        per node and round: {} with the aggregator, {} from peer to peer, {} gossip\n\
              time           {} in all, {} of it training; {} of the rounds' time was not training{}\n{}",
@@ -96,6 +104,7 @@ impl Summary {
             percent(self.mean_accuracy),
             percent(self.accuracy_before_exchange()),
             self.who_trained_last(),
+            if self.target.is_some() { "how much its tests vary" } else { "test samples" },
             finished,
             percent(self.worst_tenth_accuracy),
             if self.target.is_some() { "R²" } else { "accuracies" },

@@ -57,6 +57,9 @@ impl Learner {
 
     /// Returns what to do where training diverged: columns that are not scaled are the usual cause.
     fn advice(&self, otherwise: String) -> String {
+        if let Some(advice) = self.places.advice(&self.data.train) {
+            return advice;
+        }
         let columns = explosion::scale_the_columns(&self.data.train, &self.fingerprints);
         columns.unwrap_or(otherwise)
     }

@@ -9,6 +9,9 @@ use fednode_data::{Samples, Split};
 use crate::error::LearnError;
 use crate::evaluate::Prediction;
 
+/// From how many halves of the range on a number is far outside.
+const FAR: f32 = 10.0;
+
 /// The number that a learner predicts; nothing where it predicts classes.
 pub(super) struct Places(Option<Target>);
 
@@ -69,6 +72,21 @@ impl Places {
                 Cow::Owned(placed.with_targets(|number| target.place(number)))
             }
         }
+    }
+
+    /// Says what to do about numbers that lie far outside of the range, if there are any: training diverges of them.
+    pub(super) fn advice(&self, samples: &Samples) -> Option<String> {
+        let target = self.0.as_ref()?;
+        let places = samples.targets.iter().flatten();
+        let farthest = places.max_by(|a, b| a.abs().total_cmp(&b.abs()))?;
+        let [low, high] = target.range;
+        (farthest.abs() > FAR).then(|| {
+            format!(
+                "`{}` reaches {}, far outside of `data.target.range` ({low} to {high}): widen that in the spec, or leave such rows out",
+                target.name,
+                target.number(*farthest)
+            )
+        })
     }
 
     /// Returns a prediction in the unit of the data.

@@ -295,7 +295,8 @@ fn median(mine: &ClassMeans, others: &[(NodeId, ClassMeans)]) -> f64 {
     let others = others.iter().map(|(_, means)| means.total());
     let mut totals: Vec<f64> = others.chain([mine.total()]).collect();
     totals.sort_by(f64::total_cmp);
-    totals[totals.len() / 2]
+    // The lower one of two: of two nodes a liar would choose the larger itself.
+    totals[(totals.len() - 1) / 2]
 }
 
 /// Why statistics that were fetched are not added up.

@@ -39,6 +39,10 @@ pub(super) const ROW: MatchingRow = MatchingRow {
 
 /// How many times the median number of rows a node counts for at most.
 const MOST_ROWS: f64 = 10.0;
+/// How many times the own features' squares those of another may be, or the reverse.
+const MOST_SPREAD: f64 = 10.0;
+/// How far out numbers may lie, in halves of the range that the spec says.
+const FARTHEST: f64 = 10.0;
 /// What rows are divided by in a proxy.
 const ROWS_UNIT: f64 = 1e6;
 
@@ -138,7 +142,8 @@ fn median(mine: &Slope, others: &[(NodeId, Slope)]) -> f64 {
     let others = others.iter().map(|(_, slope)| slope.rows);
     let mut all: Vec<f64> = others.chain([mine.rows]).collect();
     all.sort_by(f64::total_cmp);
-    all[all.len() / 2]
+    // The lower one of two: of two nodes a liar would choose the larger itself.
+    all[(all.len() - 1) / 2]
 }
 
 /// Judges fetched sums by what they say: proxies can be copied.
@@ -148,6 +153,16 @@ fn judge(own: &ParamSet, theirs: &ParamSet) -> Result<(), String> {
         mine.map_err(|fault| fault.to_string())?,
         other.map_err(|fault| fault.to_string())?,
     );
+    let [(own_squares, _), (squares, of_number)] = [mine.squares(), other.squares()];
+    if !(1.0 / MOST_SPREAD..=MOST_SPREAD).contains(&(squares / own_squares)) {
+        return Err(
+            "its features vary more than ten times as much as the own ones, or less than a tenth"
+                .to_owned(),
+        );
+    }
+    if of_number > FARTHEST * FARTHEST {
+        return Err("its numbers lie ten times as far out as the range of the spec".to_owned());
+    }
     let slope = |joint: &Joint| Slope {
         rows: 1.0,
         slope: joint
@@ -238,8 +253,16 @@ mod tests {
             params
         };
         let own = params([0.0, 1.0], [1.0, 0.5, 1.0]);
-        let judged = |covariances| judge(&own, &params([3.0, 2.0], covariances));
+        let judged = |covariances| judge(&own, &params([1.0, 2.0], covariances));
         assert_eq!(judged([4.0, 1.0, 1.0]), Ok(()));
+        for (means, covariances, word) in [
+            ([40.0, 2.0], [1.0, 0.5, 1.0], "ten times as much"),
+            ([0.0, 0.0], [0.01, 0.05, 1.0], "less than a tenth"),
+            ([0.0, 11.0], [1.0, 0.5, 1.0], "ten times as far out"),
+        ] {
+            let refused = judge(&own, &params(means, covariances)).unwrap_err();
+            assert!(refused.contains(word), "{refused}");
+        }
         assert!(
             judged([4.0, -1.0, 1.0])
                 .unwrap_err()

@@ -91,6 +91,16 @@ impl Joint {
             .ok_or(JointError::Impossible)
     }
 
+    /// Returns the mean squares of the features, summed, and of the number: variances, and squares of means.
+    pub fn squares(&self) -> (f64, f64) {
+        let size = self.means.len();
+        let square = |at: usize| {
+            let diagonal = diagonal(at, size);
+            self.covariances[diagonal] + self.means[at].powi(2)
+        };
+        ((0..size - 1).map(square).sum(), square(size - 1))
+    }
+
     /// Returns the number of features.
     pub fn width(&self) -> usize {
         self.means.len() - 1
@@ -176,6 +186,11 @@ impl Joint {
     }
 }
 
+/// Returns where a variance stands in the upper triangle of so many rows.
+fn diagonal(at: usize, size: usize) -> usize {
+    at * size - at * at.saturating_sub(1) / 2
+}
+
 /// Returns the deviations, 1 where there is none.
 fn scales_of(matrix: &DMatrix<f64>) -> Vec<f64> {
     let deviation = |at: usize| Some(matrix[(at, at)].sqrt()).filter(|value| *value > 0.0);
@@ -197,11 +212,9 @@ pub(super) fn together<'a>(
     };
     let means: Vec<f64> = (0..size).map(mean).collect();
     let variance = |at: usize| {
-        // The diagonal of an upper triangle, row by row.
-        let diagonal = at * size - at * at.saturating_sub(1) / 2;
         let part = |(weight, joint): (f64, &Joint)| {
             let between = (joint.means[at] - means[at]).powi(2);
-            weight / total * (joint.covariances[diagonal] + between)
+            weight / total * (joint.covariances[diagonal(at, size)] + between)
         };
         all.clone().map(part).sum()
     };

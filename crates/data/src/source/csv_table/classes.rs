@@ -20,7 +20,8 @@ pub(super) fn classes_of(
         )),
         None => match distinct.iter().find(|label| is_fraction(label)) {
             Some(label) if distinct.iter().all(|label| is_number(label)) => Err(format!(
-                "has the label `{label}`, a number with a fraction: name the column of the classes with `,label=COLUMN`"
+                "has the label `{label}`, a number with a fraction: name the column of the classes with `,label=COLUMN`, or \
+                 that of a number to predict with `,target=COLUMN`"
             )),
             _ => class_names(distinct),
         },

@@ -85,7 +85,7 @@ config! {
 
 impl Reader for Options {
     const NAME: &'static str = "csv";
-    const ABOUT: &'static str = "a table with a label column";
+    const ABOUT: &'static str = "a table with a column of classes, or of a number to predict";
     const ARGUMENT: Option<&'static str> = Some("file");
 
     fn table() -> TableDoc {
@@ -154,6 +154,14 @@ impl CsvTable {
     fn numbers(&self, layout: &Layout, files: &[Vec<Arc<str>>]) -> Result<Vec<f32>, DataError> {
         let mut numbers = Vec::new();
         for (table, texts) in self.tables.iter().zip(files) {
+            let is_word = |text: &&Arc<str>| table::number(text, layout.decimal).is_err();
+            if 2 * texts.iter().filter(is_word).count() > texts.len() {
+                let name = &layout.label_name;
+                let cause = format!(
+                    "holds words in column `{name}`, and numbers are predicted: name another one with `,target=COLUMN`"
+                );
+                return Err(DataError::malformed(&table.path, cause));
+            }
             for (at, text) in texts.iter().enumerate() {
                 match table::number(text, layout.decimal) {
                     Ok(number) => numbers.push(number),

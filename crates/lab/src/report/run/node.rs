@@ -21,6 +21,8 @@ pub(crate) struct Node {
     pub(crate) train_samples: u32,
     /// Its test samples.
     pub(crate) test_samples: u32,
+    /// What its accuracy counts for in means.
+    pub(crate) weight: f64,
     /// Classes among its training samples.
     pub(crate) classes: Vec<u32>,
     /// Accuracy in its last round, after the exchange.
@@ -67,6 +69,7 @@ impl Node {
             last_round: last.round.0,
             train_samples: last.n_samples,
             test_samples: last.test_samples,
+            weight: f64::from(last.test_samples),
             accuracy: known(last.accuracy),
             before_exchange: known(last.accuracy_after_local_training),
             expert_share: last.test_expert_share.clone(),
