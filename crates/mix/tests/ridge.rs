@@ -1,6 +1,9 @@
 //! Ridge regression of several sites, held to scikit-learn (`tests/data/ridge.json`, written by the script beside it).
 
+use fednode_core::ParamSet;
 use fednode_mix::ridge::{self, Intercept, Joint, Line, Problem, Setting};
+use proptest::collection::vec;
+use proptest::prelude::*;
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -126,4 +129,58 @@ fn rows_that_give_no_line_are_refused() {
     let constant = Problem::new(&[3.0, 3.0, 3.0], &[1.0, 2.0, 3.0], &[]).expect("finite rows");
     let line = constant.alone().expect("the mean").line;
     assert!((line.at(&[3.0]) - 2.0).abs() < 1e-9, "{line:?}");
+}
+
+/// Means and covariances of a peer that says whatever it likes, as far as they are read.
+fn anything() -> impl Strategy<Value = Joint> {
+    let mean = || prop_oneof![-3.0..3.0f32, -1e3..1e3f32, Just(1e30f32)];
+    let deviation = || prop_oneof![0.1..3.0f32, 0.0..1e-6f32, 1.0..1e15f32];
+    let joint = (vec(mean(), 5), vec(deviation(), 5), vec(-0.2..0.2f32, 15));
+    joint.prop_map(|(means, deviations, correlations)| {
+        let places = (0..5).flat_map(|row| (row..5).map(move |at| (row, at)));
+        let covariance = |((row, at), r): ((usize, usize), &f32)| {
+            let r = if row == at { 1.0 } else { *r };
+            r * deviations[row] * deviations[at]
+        };
+        let covariances = places.zip(&correlations).map(covariance).collect();
+        let mut params = ParamSet::new();
+        params.insert("ridge.means", &[5], means).expect("five");
+        params
+            .insert("ridge.covariances", &[15], covariances)
+            .expect("fifteen");
+        Joint::read(&params).expect("rows might have them")
+    })
+}
+
+/// A peer that says what rows might have said, times a factor.
+fn plausible() -> impl Strategy<Value = Joint> {
+    let row = vec(-2.0..2.0f32, 5);
+    (vec(row, 1..9), -6..7i32).prop_map(|(rows, power)| {
+        let factor = 10f32.powi(power);
+        let features: Vec<f32> = rows
+            .iter()
+            .flat_map(|row| row[..4].iter().map(|x| x * factor))
+            .collect();
+        let numbers: Vec<f32> = rows.iter().map(|row| row[4] * factor).collect();
+        Joint::of(&features, &numbers)
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+    /// No peer makes the line of a node worse, on rows left out, than noise lets it see; nor does any stop the node.
+    #[test]
+    fn whatever_peers_say_the_own_line_stays(
+        peers in vec((prop_oneof![0.0..1e4f64, Just(1e12)], prop_oneof![anything(), plausible()]), 1..4),
+    ) {
+        let golden = golden();
+        let own = &golden.sites[1];
+        let alone = ridge::solve(&own.features, &own.numbers, &[]).expect("a line");
+        let peers: Vec<(f64, &Joint)> = peers.iter().map(|(rows, joint)| (*rows, joint)).collect();
+        if let Ok(found) = ridge::solve(&own.features, &own.numbers, &peers) {
+            prop_assert!(found.line.weights.iter().chain([&found.line.offset]).all(|number| number.is_finite()));
+            // What is not clearly worse over 30 rows is less than three times as far off.
+            prop_assert!(found.square() < 3.0 * alone.square(), "{} beside {}", found.square(), alone.square());
+        }
+    }
 }
