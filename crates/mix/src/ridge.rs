@@ -31,6 +31,8 @@ const LESS_TRUST: [f64; 5] = [0.3, 0.1, 0.03, 0.01, 0.0];
 const CLEARLY: f64 = 2.0;
 /// How many rows the ridge may be worth.
 const RIDGES: [f64; 5] = [0.3, 3.0, 30.0, 300.0, 3000.0];
+/// How many times as large a mean square of errors is beyond all doubt.
+const FAR_BETTER: f64 = 2.0;
 /// A variance below this share of the square of the mean is rounding: the feature is the same everywhere.
 const ROUNDING: f64 = 1e-10;
 
@@ -131,7 +133,7 @@ fn scale(variance: f64, mean: f64) -> f64 {
 
 /// Returns the line of a node, given its own rows with their numbers, and peers with the rows that each counts for.
 ///
-/// It is that of the own rows alone, on their own scale, if that is clearly better: sums of peers may have been made to spoil the
+/// It is that of the own rows alone, on their own scale, if that is clearly better, or far better on average: sums of peers may have been made to spoil the
 /// scale of all.
 ///
 /// # Errors
@@ -149,10 +151,12 @@ pub fn solve(
         return alone;
     }
     let together = Problem::new(features, numbers, peers)?.with_peers()?;
-    Ok(alone
-        .ok()
-        .filter(|alone| alone.is_clearly_better_than(&together))
-        .unwrap_or(together))
+    let is_better = |alone: &Found| {
+        // One row that is far off hides in the standard error that it makes.
+        alone.is_clearly_better_than(&together) || FAR_BETTER * alone.square() < together.square()
+    };
+    let alone = alone.ok().filter(is_better);
+    Ok(alone.unwrap_or(together))
 }
 
 impl Problem {

@@ -167,7 +167,7 @@ fn plausible() -> impl Strategy<Value = Joint> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
+    #![proptest_config(ProptestConfig::with_cases(2000))]
     /// No peer makes the line of a node worse, on rows left out, than noise lets it see; nor does any stop the node.
     #[test]
     fn whatever_peers_say_the_own_line_stays(
@@ -179,8 +179,7 @@ proptest! {
         let peers: Vec<(f64, &Joint)> = peers.iter().map(|(rows, joint)| (*rows, joint)).collect();
         if let Ok(found) = ridge::solve(&own.features, &own.numbers, &peers) {
             prop_assert!(found.line.weights.iter().chain([&found.line.offset]).all(|number| number.is_finite()));
-            // What is not clearly worse over 30 rows is less than three times as far off.
-            prop_assert!(found.square() < 3.0 * alone.square(), "{} beside {}", found.square(), alone.square());
+            prop_assert!(found.square() < 2.1 * alone.square(), "{} beside {}", found.square(), alone.square());
         }
     }
 }
