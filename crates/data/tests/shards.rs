@@ -232,6 +232,11 @@ fn numbers_are_divided_evenly_by_their_size() {
         samples_per_node: 0,
         validation_share: 0.2,
     };
+    let refused = load_shards(&source, "iid+flipped:2", &params).unwrap_err();
+    assert!(
+        refused.to_string().contains("numbers have none"),
+        "{refused}"
+    );
     for shard in load_shards(&source, "iid", &params).unwrap() {
         let split = &shard.split;
         let mut all = Vec::new();

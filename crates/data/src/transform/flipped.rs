@@ -31,8 +31,11 @@ fn parse(arguments: &[&str]) -> Option<Box<dyn Change>> {
 }
 
 impl Change for Flipped {
-    fn check(&self, _: &Nature) -> Result<(), String> {
-        Ok(())
+    fn check(&self, nature: &Nature) -> Result<(), String> {
+        if nature.classes > 1 {
+            return Ok(());
+        }
+        Err("turns labels round, and numbers have none: leave it out".to_owned())
     }
 
     fn domains(&self) -> Domains {
