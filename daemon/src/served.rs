@@ -124,6 +124,7 @@ fn facts(model: &Model, takes: &Takes) -> ModelFacts {
         round: card.round.0,
         is_final: !model.is_under_way,
         classes: classes.collect(),
+        predicts_number: spec.data.target.is_some(),
         input: takes.facts(),
         measures,
         provenance: json!({

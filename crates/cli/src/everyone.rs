@@ -62,14 +62,7 @@ impl Everyone {
         spec: &FederationSpec,
         file: Option<&Path>,
     ) -> anyhow::Result<Self> {
-        data::refuse_own(spec, "everyone's test")?;
-        if let Some(target) = &spec.data.target {
-            let text = format!(
-                "everyone's test weighs classes, and `{}` is a number: leave it out, the summary's R² is over all nodes",
-                target.name
-            );
-            return Err(fail(ExitCode::Configuration, text));
-        }
+        Self::check(spec)?;
         let divided = data::divided(source, spec, file)?;
         data::check_hash(spec, &divided.partition().hash())?;
         let own = (0..divided.partition().nodes().len()).map(|node| {
@@ -80,6 +73,30 @@ impl Everyone {
             samples: divided.tests().or_fail(ExitCode::Data)?,
             own: own.collect(),
         })
+    }
+
+    /// Refuses federations that have no such test: nodes with data of their own, and numbers.
+    ///
+    /// # Errors
+    /// Says why.
+    pub fn check(spec: &FederationSpec) -> anyhow::Result<()> {
+        data::refuse_own(spec, "everyone's test")?;
+        Self::refuse_a_number(spec)
+    }
+
+    /// Refuses federations that predict a number.
+    ///
+    /// # Errors
+    /// Says why.
+    pub fn refuse_a_number(spec: &FederationSpec) -> anyhow::Result<()> {
+        if let Some(target) = &spec.data.target {
+            let text = format!(
+                "everyone's test weighs classes, and `{}` is a number: leave it out, the summary's R² is over all nodes",
+                target.name
+            );
+            return Err(fail(ExitCode::Configuration, text));
+        }
+        Ok(())
     }
 
     /// Tests the model of a node, whose shard counts from 0.

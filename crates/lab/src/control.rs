@@ -24,6 +24,9 @@ use fednode_measure::{Bootstrap, Classified, Estimated, Measure, Predictions, Ta
 use fednode_runtime::exit::ExitCode;
 use serde::{Deserialize, Serialize};
 
+/// A difference below this is none in tenths of points: R² is hardly ever the same to the last digit.
+const UNSEEN: f64 = 0.0005;
+
 /// Whether joining was worth it, by accuracy, or R² of a number.
 ///
 /// Accuracy is that of all test samples. R² is of all too, less each node's own mean: 1 − Σ error² / Σ (number − mean of its node)².
@@ -321,9 +324,20 @@ pub(crate) fn or_say(worth: anyhow::Result<Option<Worth>>) -> Option<Worth> {
 impl Worth {
     /// Says it in one line.
     pub(crate) fn sentence(&self) -> String {
-        let points = |share: f64| format!("{:+.1}", 100.0 * share);
+        // What rounds to nothing has no sign.
+        let points = |share: f64| {
+            format!(
+                "{:+.1}",
+                if share.abs() < UNSEEN {
+                    0.0
+                } else {
+                    100.0 * share
+                }
+            )
+        };
         let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let verdict = match self.interval {
+            _ if self.difference.abs() < UNSEEN => "no difference that shows",
             Some([low, _]) if low > 0.0 => "joining pays",
             Some([_, high]) if high < 0.0 => "joining harms: a node does better alone",
             _ => "no difference that shows",

@@ -21,7 +21,7 @@ use fednode_core::{BlobId, ConfigError, ExpertExchange, FederationSpec, ParamSet
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::matching::Slope;
-use fednode_mix::ridge::{self, Joint, Line};
+use fednode_mix::ridge::{self, Found, Joint, Line};
 use fednode_mix::statistics::StatisticsError;
 use fednode_onnx::{Graph, Value};
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,9 @@ struct Remembered {
     solved: Option<BlobId>,
     /// What the line counts for beside the own model; nothing before there is a line.
     weight: Option<f64>,
+    /// What a peer's row counts for in the line, beside an own one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trust: Option<f64>,
     /// Why the peers' sums that came last make no line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<String>,
@@ -131,13 +134,14 @@ impl Regression {
         self.remembered.gathered
     }
 
-    /// Forgets what was added up, because the features are others now.
-    pub(crate) fn forget_gathered(&mut self) {
-        self.remembered.gathered = None;
-    }
-
     /// Says that peers' sums make no line and why, once some have come.
     pub(crate) fn lacks(&self) -> Option<String> {
+        if self.remembered.trust == Some(0.0) {
+            return Some(
+                "peers count nothing: the own rows alone foretell own rows clearly better"
+                    .to_owned(),
+            );
+        }
         let missing = self.remembered.missing.as_ref()?;
         Some(format!("no line of peers' sums: {missing}"))
     }
@@ -179,7 +183,7 @@ impl Regression {
         self.proxies.weights = Weights::new(vec![upload(&proxy)]);
         self.own.weights = Weights::new(vec![upload(&joint.means), upload(&joint.covariances)]);
         self.remembered.gathered = Some(round);
-        self.remembered.solved = None;
+        (self.remembered.solved, self.remembered.trust) = (None, None);
         // Of a single row nothing can be left out, and there is no slope.
         let mean = || Line {
             weights: vec![0.0; self.width],
@@ -203,8 +207,9 @@ impl Regression {
         }
         let solved = with_peers(peers, samples);
         match solved {
-            Ok(line) => {
-                self.write(Source::Peers, &line, device);
+            Ok(found) => {
+                self.write(Source::Peers, &found.line, device);
+                self.remembered.trust = Some(found.setting.trust);
                 (self.remembered.solved, self.remembered.missing) = (Some(key), None);
             }
             Err(error) => {
@@ -330,11 +335,11 @@ fn with_numbers(samples: &[&Samples]) -> Rows {
     rows
 }
 
-/// Returns the line of own rows and peers' sums, each counting as the row of the plan says.
+/// Finds the line of own rows and peers' sums, each counting as the row of the plan says.
 fn with_peers<P: Borrow<ParamSet>>(
     peers: &[PeerExpert<P>],
     samples: &Samples,
-) -> Result<Line, StatisticsError> {
+) -> Result<Found, StatisticsError> {
     // Weights are of rows: what the own ones weigh says what all do.
     let own_weight = 1.0 - peers.iter().map(|peer| peer.weight).sum::<f64>();
     let total = samples.len() as f64 / own_weight;
@@ -356,7 +361,7 @@ fn with_peers<P: Borrow<ParamSet>>(
     let found = ridge::solve(&features, numbers, &peers)?;
     let setting = found.setting;
     tracing::info!(trust = setting.trust, ridge = setting.ridge, intercept = ?setting.intercept, "peers' sums are solved");
-    Ok(found.line)
+    Ok(found)
 }
 
 /// Returns how far line and own model are off for each sample.

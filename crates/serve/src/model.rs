@@ -22,8 +22,10 @@ pub struct ModelFacts {
     pub round: u32,
     /// Whether all rounds are done.
     pub is_final: bool,
-    /// The classes' names; a class is its place here.
+    /// The classes' names; a class is its place here. Where a number is predicted it is what that is called.
     pub classes: Vec<String>,
+    /// Whether a number is predicted, and no class.
+    pub predicts_number: bool,
     /// What a sample is.
     pub input: InputFacts,
     /// How good it was, as its card says.

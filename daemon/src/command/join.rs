@@ -94,7 +94,13 @@ fn source(args: &Args, node_file: &Path) -> anyhow::Result<Option<DataSource>> {
         let named = args.data.as_deref();
         let named = named.ok_or_else(|| fail(ExitCode::Usage, text.to_owned()))?;
         let source = data::source(named)?;
-        data::facts(&source)?;
+        if source.may_predict_a_number() {
+            // Its column may be that of a number, which only the spec behind the ticket knows.
+            let opened = source.open().or_fail(ExitCode::Data)?;
+            opened.describe().or_fail(ExitCode::Data)?;
+        } else {
+            data::facts(&source)?;
+        }
         return Ok(Some(source));
     }
     let kept = [

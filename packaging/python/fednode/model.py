@@ -32,14 +32,17 @@ class Prediction:
     sample: int
     """Its place among the samples that were asked about."""
     index: int
-    """The number of the class."""
+    """The number of the class; 0 where a number is predicted."""
     name: str
-    probability: float
-    """Of the class that it names."""
+    """Of the class, or of the number that is predicted."""
+    probability: Optional[float]
+    """Of the class that it names; None where a number is predicted."""
     probabilities: Optional[dict[str, float]] = None
     """Of all classes by their names, if an explanation was asked for."""
     expert: Optional[int] = None
     """Which expert decided, if an explanation was asked for and the model has experts."""
+    number: Optional[float] = None
+    """The number, where one is predicted."""
 
 
 class Model:
@@ -223,8 +226,10 @@ def _encoded(image: Union[bytes, Path]) -> str:
 def _prediction(said: dict[str, Any], sample: int) -> Prediction:
     explained = said.get("explanation") or {}
     classes = explained.get("classes")
-    shares = None if classes is None else {one["name"]: one["probability"] for one in classes}
-    return Prediction(sample, said["class"], said["name"], said["probability"], shares, explained.get("expert"))
+    shares = {one["name"]: one["probability"] for one in classes} if classes else None
+    return Prediction(
+        sample, said["class"], said["name"], said["probability"], shares, explained.get("expert"), said.get("number")
+    )
 
 
 def _complaint(error: urllib.error.HTTPError) -> str:

@@ -121,15 +121,20 @@ impl DataSource {
     /// predicted.
     #[must_use]
     pub fn with_target_of(mut self, spec: &FederationSpec) -> Self {
-        let says_so = |key: &&str| self.options.contains_key(*key);
         if let Some(target) = &spec.data.target
-            && self.kind.doc().keys.iter().any(|key| key.key == TARGET)
-            && ![TARGET, "label", "classes"].iter().any(says_so)
+            && self.may_predict_a_number()
         {
             let name = toml::Value::String(target.name.clone());
             self.options.insert(TARGET.into(), name);
         }
         self
+    }
+
+    /// Tells whether it is a table that does not say what is predicted, so that it may be a number.
+    pub fn may_predict_a_number(&self) -> bool {
+        let says_so = |key: &&str| self.options.contains_key(*key);
+        let can = self.kind.doc().keys.iter().any(|key| key.key == TARGET);
+        can && ![TARGET, "label", "classes"].iter().any(says_so)
     }
 
     /// Returns the same source with the columns that a federation's spec wants of a table, and the number that it predicts.

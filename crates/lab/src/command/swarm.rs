@@ -147,6 +147,9 @@ fn prepare(args: &Args, sources: &Sources) -> anyhow::Result<(FederationSpec, Di
     data::warn_of_table(sources.of_node(0), None)?;
     let federation = sources.suit(&args.federation)?;
     let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
+    if args.global_test {
+        Everyone::check(&spec)?;
+    }
     let division = sources.division(&spec, federation.partition_file.as_deref())?;
     spec.fingerprints.partition = Some(division.hash.clone()).filter(|hash| !hash.is_empty());
     Ok((spec, division))

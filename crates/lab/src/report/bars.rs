@@ -77,6 +77,8 @@ impl Groups<'_> {
         for (index, (value, name)) in values.iter().zip(&self.names).enumerate() {
             let Some(value) = known(*value) else { continue };
             let label = format!("node {group}, {name}: {:.1} %", 100.0 * value);
+            // R² may be below 0, where no bar is.
+            let value = value.clamp(0.0, 1.0);
             let corner = (left + index as f64 * width, y.at(value));
             let size = ((width * 0.92).max(0.6), y.from - y.at(value));
             let class = format!("class=\"{}\"", svg::fill(index));
@@ -88,7 +90,10 @@ impl Groups<'_> {
     fn mark_baseline(&self, canvas: &mut Canvas, columns: &Columns, values: &[Option<f64>]) {
         let Columns { left, width, y } = columns;
         if let Some(baseline) = values.get(self.baseline).copied().and_then(known) {
-            let (height, right) = (y.at(baseline), left + width * self.names.len() as f64);
+            let (height, right) = (
+                y.at(baseline.clamp(0.0, 1.0)),
+                left + width * self.names.len() as f64,
+            );
             canvas.line((left - 2.0, height), (right + 2.0, height), "own");
         }
     }

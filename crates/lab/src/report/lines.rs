@@ -170,7 +170,9 @@ struct Axes {
 
 impl Axes {
     fn point(&self, (round, value): (u32, f64)) -> (f64, f64) {
-        (self.x.at(round.into()), self.y.at(value))
+        // R² of the first rounds may lie far below the axis, which shares have.
+        let shown = value.clamp(self.y.low, self.y.high);
+        (self.x.at(round.into()), self.y.at(shown))
     }
 
     fn points(&self, values: impl Iterator<Item = (u32, f64)>) -> Vec<(f64, f64)> {

@@ -31,6 +31,7 @@ use crate::swarm::folder::Folder;
 use crate::swarm::summary::Summary;
 use fednode_cli::data::{Division, ShardFacts, Sources};
 use fednode_cli::device::Choice;
+use fednode_cli::everyone::Everyone;
 use fednode_cli::failure::{OrFail, fail, no_learner};
 use fednode_cli::federation;
 use fednode_cli::initial;
@@ -93,6 +94,9 @@ impl Run {
         let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
         if let Some(lies) = &self.lies {
             lies.change(&mut spec).or_fail(ExitCode::Configuration)?;
+        }
+        if self.global_test {
+            Everyone::refuse_a_number(&spec)?;
         }
         let division = sources.division(&spec, self.federation.partition_file.as_deref())?;
         spec.fingerprints.partition = Some(division.hash.clone()).filter(|hash| !hash.is_empty());

@@ -152,7 +152,8 @@ accuracy in per cent on the nodes' own test samples and weighted by them, after 
 finished: after the stage that follows the last round (own tuning, pool); worst tenth: mean of the lowest tenth of the
 nodes, after the last round, and in the end after that stage; best round: chosen by test samples, for comparison only;
 global and local test: everyone's test samples, as they are and weighted as a node has its classes; floor: always saying
-a node's commonest class; bytes per node and round; time of all seeds together; mean ± standard deviation over the seeds";
+a node's commonest class; where a number is predicted accuracy is R², weighted by how much the tests vary, and there is no floor;
+bytes per node and round; time of all seeds together; mean ± standard deviation over the seeds";
 
     fn new(name: String, summaries: &[Summary]) -> Self {
         let all = |of: fn(&Summary) -> f64| summaries.iter().map(of).collect::<Vec<f64>>();

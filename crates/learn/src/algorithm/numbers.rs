@@ -48,8 +48,7 @@ pub(super) fn fill(spec: &mut FederationSpec) -> Result<(), ConfigError> {
         let base = fedmoe_da::base_of(spec)?;
         if !ALGORITHMS.contains(&base) {
             return refuse(format!(
-                "`hyper.base` must be one of {}",
-                ALGORITHMS.join(", ")
+                "`hyper.base` must be `local` or `fedavg`, and `{base}` is for classes"
             ));
         }
         return regression::check(spec);

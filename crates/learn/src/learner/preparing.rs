@@ -199,8 +199,11 @@ impl Learner {
             if let Some(agreement) = &mut self.parts.agreement {
                 agreement.forget_gathered();
             }
+            // A line of the own rows takes no training, so a node that never trains has one, too.
             if let Some(regression) = &mut self.parts.regression {
-                regression.forget_gathered();
+                let first = Round(1);
+                let samples = self.data.train.in_round(first.0, self.training.rounds);
+                device.run(|| regression.gather(first, &samples, device.tensors()));
             }
         }
     }

@@ -24,6 +24,8 @@ const LONGEST_HEADER: u64 = 1 << 20;
 pub(super) struct Table {
     pub(super) path: PathBuf,
     pub(super) label: Option<String>,
+    /// Whether that column holds numbers to predict.
+    pub(super) predicts_numbers: bool,
     /// The column that says which rows are for tests.
     pub(super) split: Option<String>,
     /// The column that says which rows belong together.
@@ -209,8 +211,13 @@ impl Table {
         self.for_each(layout.has_header, |_, row| {
             let text = &row[layout.label];
             if text.is_empty() {
+                let what = if self.predicts_numbers {
+                    "number to predict"
+                } else {
+                    "label"
+                };
                 let cause = format!(
-                    "has no label in line {}: leave that row out",
+                    "has no {what} in line {}: leave that row out",
                     self.line(row)
                 );
                 return Err(DataError::malformed(&self.path, cause));

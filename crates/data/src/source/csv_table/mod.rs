@@ -117,6 +117,7 @@ impl Reader for Options {
         };
         let table = Table {
             path: self.file,
+            predicts_numbers: self.target.is_some(),
             label: name(self.target.or(self.label)),
             split: name(self.split),
             group: name(self.group),
