@@ -85,7 +85,7 @@ pub(crate) const TABLE: &[Row] = &[
         when: "tables of which a number is predicted",
         applies: |facts| facts.kind == Kind::Numbers,
         advice: "name no algorithm and no model",
-        why: "with three sites of 98 patients each the default explained 1 to 4 points more of the variance than ridge regressions \
+        why: "with three sites of 98 patients each the default explained 1 to 3 points more of the variance than ridge regressions \
               of each one's own, with ten sites of 29 patients 11 to 14 points more",
         page: "experiments/README.md#a-number-instead-of-classes",
     },

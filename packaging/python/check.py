@@ -18,6 +18,7 @@ def main(folder):
     tables = [table(folder / f"{ward}.csv", seed) for seed, ward in enumerate(WARDS)]
     run = runs(folder, tables)
     model_of(run, tables[0])
+    numbers(folder)
     digits(folder)
     federation(folder / "real", tables)
     errors(folder)
@@ -111,6 +112,28 @@ def held_to_predict(run, path, found):
     said = [line for line in json.loads(done.stdout)]
     assert [one["class"] for one in said] == [one.index for one in found]
     assert all(abs(one["probability"] - other.probability) < 1e-5 for one, other in zip(said, found))
+
+
+def numbers(folder):
+    """A model of a number answers with that number, in the unit of its column, as `fednode predict` does."""
+    paths = []
+    for start, ward in enumerate(WARDS):
+        rows = [(age, age % 3, 40 + 1.5 * age - 4 * (age % 3)) for age in range(20 + start, 80, 2)]
+        path = folder / f"dose-{ward}.csv"
+        path.write_text("age,stage,dose\n" + "".join(f"{age},{stage},{dose}\n" for age, stage, dose in rows))
+        paths.append(path)
+    run = fednode.swarm(out=folder / "doses", own=[f"csv:{path},target=dose" for path in paths], seed=3)
+    with run.model(1) as model:
+        assert model.card["predicts_number"] and model.classes == ["dose"]
+        found = model([{"age": 30, "stage": 0}, {"age": 60, "stage": 1}], explain=True)
+        assert [one.name for one in found] == ["dose", "dose"]
+        assert all(one.probability is None and one.probabilities is None for one in found)
+        assert all(abs(one.number - dose) < 6 for one, dose in zip(found, (85, 126))), found
+    new = folder / "new.csv"
+    new.write_text("age,stage\n30,0\n60,1\n")
+    file = run.folder / "models" / "1.safetensors"
+    done = subprocess.run([fednode.program(), "predict", "--model", file, new, "--json"], capture_output=True, text=True, check=True)
+    assert all(abs(one["number"] - other.number) < 1e-3 for one, other in zip(json.loads(done.stdout), found))
 
 
 def digits(folder):

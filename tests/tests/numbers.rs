@@ -63,6 +63,11 @@ fn files_of_three_owners_become_models_that_answer_with_a_number() {
     assert!(of("served") > 0.8, "{summary}");
     assert!((of("served") - of("alone") - of("difference")).abs() < 1e-9);
     assert!(of("difference") > -0.05, "peers do no harm: {summary}");
+    // Weighted by how much each node's tests vary, the mean of R² is R² of all tests.
+    assert!(
+        (of("mean_accuracy") - of("served")).abs() < 1e-4,
+        "{summary}"
+    );
     let measures = &summary["measures"];
     assert!(measures["rmse"][0].as_f64().unwrap() < 20.0, "{measures}");
     assert_eq!(measures.get("accuracy"), None);

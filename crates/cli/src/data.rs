@@ -16,7 +16,8 @@ use crate::failure::{OrFail, fail};
 use crate::federation::DataFacts;
 
 pub use division::{
-    Division, check_hash, divided, is_of_lists, partition_help, partition_text, shard_params,
+    Division, Yardstick, check_hash, divided, is_of_lists, partition_help, partition_text,
+    shard_params,
 };
 pub use mine::Mine;
 pub use shard_facts::ShardFacts;

@@ -10,87 +10,46 @@
 
 mod architecture;
 mod backbone;
+mod canonical;
 mod columns;
+mod data;
+mod hyper;
 mod layers;
 mod pool;
 mod privacy;
+mod round;
 mod rules;
 mod schedule;
 mod statistics;
 mod target;
+mod training;
 mod version1;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use self::architecture::{Architecture, ModelNames};
+pub use self::architecture::{Architecture, ModelNames, ModelSpec};
 pub use self::backbone::BackboneSpec;
+pub use self::canonical::Entry;
 pub use self::columns::{ColumnKind, Filling, MOST_COLUMNS, Scaling, TableColumn, width_of};
+pub use self::data::{DataSpec, Fingerprints};
+pub use self::hyper::HyperValue;
 pub use self::layers::{ConvSpec, DECLARED, LayerSpec, Layers, LayersError, MOST_LAYERS};
 pub use self::pool::{PoolSpec, Preset};
 pub use self::privacy::{NoMode, PrivacyMode, PrivacySpec};
+pub use self::round::RoundSpec;
 pub use self::schedule::Schedule;
 pub use self::statistics::{StatisticsFeatures, StatisticsGate, StatisticsSpec};
 pub use self::target::Target;
+pub use self::training::{OptimizerKind, TrainingSpec};
 use crate::config::{self, ConfigError};
 use crate::draw::DrawSeed;
 use crate::limits::{FEWEST_MEMBERS, FULL_PROXIES};
-use crate::{Augmentation, BlobId, Exchange, FederationId, NodeId, Precision};
+use crate::{Exchange, FederationId, NodeId, Precision};
 
-/// Separates the hash of a spec from every other hash.
-const DOMAIN: &[u8] = b"fednode federation spec 2\n";
 /// The version of specs that is written, and of their canonical form.
 pub const VERSION: u32 = 2;
-/// Longest text of one value in a hello.
-const MAX_ENTRY_BYTES: usize = 256;
-
-/// What makes steps of gradients in the local update.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum OptimizerKind {
-    /// Stochastic gradient descent, with momentum if `training.momentum` says so.
-    #[default]
-    Sgd,
-    /// Adam; weight decay is part of the gradient.
-    Adam,
-    /// Adam; weight decay is apart from the gradient.
-    Adamw,
-}
-
-/// A value of an algorithm's own hyper-parameter.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
-pub enum HyperValue {
-    /// `true` or `false`.
-    Bool(bool),
-    /// A whole number.
-    Integer(i64),
-    /// A real number.
-    Real(f64),
-    /// A word.
-    Text(String),
-}
-
-impl std::str::FromStr for HyperValue {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let number = || {
-            text.parse()
-                .map(Self::Integer)
-                .or_else(|_| text.parse().map(Self::Real))
-        };
-        Ok(text
-            .parse()
-            .map(Self::Bool)
-            .or_else(|_| number())
-            .unwrap_or_else(|_| Self::Text(text.to_owned())))
-    }
-}
-
 crate::config! {
     /// The spec of a federation: what every member must share. Any difference makes another federation.
     pub struct FederationSpec {
@@ -137,137 +96,6 @@ crate::config! {
     }
 }
 
-crate::config! {
-    /// The model.
-    pub struct ModelSpec {
-        /// Its architecture: `cnn`, `lenet5`, `mlp` and more, `fasttext` for texts; docs/algorithms.md lists them. A list of
-        /// names falls to the nodes in turn, by the number of their shard, where the algorithm shares nothing of them. A
-        /// node may also choose its own in node.toml.
-        name: ModelNames = "cnn".into(),
-        /// The layers of the model `declared`, for example `conv 16, batch-norm, relu, max-pool 2, linear 64, relu`. The last layer,
-        /// to the classes, is added. docs/how-to/own-model.md lists them all. Empty unless that model is named.
-        layers: Layers = Layers::default(),
-        /// K: experts per node, for algorithms that have any (1 to 64).
-        experts: usize = 4,
-        /// The frozen network that turns images into features before anything is learned, as `--backbone FILE` describes it:
-        /// the file's hash, its output, and how images are prepared. Every node needs the file. Absent, models see images.
-        backbone: Option<BackboneSpec> = None,
-    }
-}
-
-crate::config! {
-    /// What a federation's data and models are recognised by. `fednode init` writes it; nothing here is for people.
-    pub struct Fingerprints {
-        /// Channels, height and width of one sample (1 to 4096 each).
-        input: [usize; 3] = [1, 28, 28],
-        /// Number of classes (2 to 100000; 1 where `data.target` is a number).
-        classes: usize = 10,
-        /// Entries of the vocabulary of models of texts, 0 for other models (0 to 1000000).
-        vocabulary_size: usize = 0,
-        /// Tells this run from others of the same settings, whose adverts must not be heard here (1 to 64 letters and digits). `fednode
-        /// init` draws it, and `fednode init --again` draws another; absent in files that were written without one.
-        run: Option<String> = None,
-        /// The partition; absent while each node brings its own data. A node whose shard comes from another division is refused.
-        partition: Option<String> = None,
-        /// The parameters that all nodes start from (BLAKE3 of their canonical bytes), those of the same name and shape;
-        /// absent where they are drawn from the seed. `--initial FILE` enters it, and every node needs the file.
-        initial: Option<BlobId> = None,
-        /// The vocabulary of models of texts; a node whose texts are numbered by another is refused.
-        vocabulary: Option<String> = None,
-        /// What the classes are called, in the order of their numbers; a node whose data call them otherwise is refused. Empty
-        /// takes any names.
-        class_names: Vec<String> = Vec::new(),
-        /// What the columns of a table are called, in the order of the model's inputs: a node's own table is read by these names,
-        /// whatever the order of its columns. Empty takes all columns as they come.
-        columns: Vec<String> = Vec::new(),
-    }
-}
-
-crate::config! {
-    /// The data, as far as all must agree on it.
-    pub struct DataSpec {
-        /// What the data is called; nodes that bring other data must not use the same name.
-        name: String = "fashion-mnist".into(),
-        /// How one data set is divided among nodes: `iid`, `dirichlet:ALPHA`, `pathological:CLASSES`, `own` (each node
-        /// brings its own) and more. `+rotated:4:2` and other changes may follow; see `fednode init --help`.
-        partition: String = "dirichlet:0.1".into(),
-        /// Samples per node, training and test together; 0 divides everything.
-        samples_per_node: usize = 0,
-        /// Share of a node's training samples that it keeps for validation (0 to 0.5).
-        validation_share: f64 = 0.1,
-        /// The columns of a raw table: what each is called and holds, as `fednode data` proposes it. In the first round nodes
-        /// agree on means, deviations and shares, and then all make the same features. With `privacy.epsilon` ranges and levels
-        /// make them. Empty takes numbers as they are.
-        columns: Vec<TableColumn> = Vec::new(),
-        /// The number that is predicted, instead of a class: the name of its column and about its smallest and largest value, as
-        /// `,target=COLUMN` of a table proposes it. Absent, models predict classes.
-        target: Option<Target> = None,
-    }
-}
-
-crate::config! {
-    /// The local update.
-    pub struct TrainingSpec {
-        /// E: passes over the node's training samples per round (1 to 1000).
-        local_epochs: u32 = 2,
-        /// How many of the next round's epochs a node trains while it waits for the exchange (0 to `local_epochs`, 0 as in the
-        /// papers). They start from its own model as it was published. What they change is added to what the exchange
-        /// brings. For algorithms whose epochs are all alike; see `fednode algorithms NAME`.
-        ahead_epochs: u32 = 0,
-        /// Samples per step (1 to 65536).
-        batch_size: usize = 20,
-        /// Step size (above 0).
-        learning_rate: f64 = 0.01,
-        /// What makes steps of gradients: `sgd` (the default), `adam` or `adamw`. Its memory begins anew in every local
-        /// update. Some algorithms prescribe plain steps; see `fednode algorithms NAME`.
-        optimizer: OptimizerKind = OptimizerKind::Sgd,
-        /// What share of the last step a step of `sgd` keeps (0 to below 1, 0 for plain SGD).
-        momentum: f64 = 0.0,
-        /// How the learning rate changes from round to round: `constant` (the default), `step:EVERY:FACTOR` (times FACTOR, above
-        /// 0 to 1, after every so many rounds) or `cosine` (down to nearly 0 in the last round). `step` alone is
-        /// `step:1:0.99`.
-        schedule: Schedule = Schedule::Constant,
-        /// Rounds before the schedule begins, in which the learning rate rises in equal steps (0 to below `rounds`, 0 by
-        /// default).
-        warmup_rounds: u32 = 0,
-        /// What share of itself a trained parameter loses in a step, times the step size (0 or above).
-        weight_decay: f64 = 0.0,
-        /// Length to which the gradient of a step is cut down if it is longer (0 for never). With `privacy.epsilon` it is that
-        /// of each sample's gradient, and 0 stands for 1.
-        clip_norm: f64 = 0.0,
-        /// What is done to training images, anew in every epoch: `none`, `crop` (shifted by up to 4 pixels), `flip` (half of
-        /// them mirrored) or `crop-flip`.
-        augmentation: Augmentation = Augmentation::None,
-    }
-}
-
-crate::config! {
-    /// How a round closes.
-    pub struct RoundSpec {
-        /// C: share of the nodes that train in a round, at least two of them (above 0 to 1). A draw that everybody
-        /// repeats names them: that many of up to 64 nodes; of more, each with this probability. The others rest, and fetch
-        /// the mean only before a round of theirs and in the end.
-        participation: f64 = 1.0,
-        /// Share of the expected nodes whose updates must be there before the grace time starts (above 0 to 1); the
-        /// first round starts when this share of `nodes` has met.
-        quorum: f64 = 0.8,
-        /// Seconds a node waits for a round to close, and for the experts it wants, before it goes on without.
-        deadline_seconds: f64 = 600.0,
-        /// Seconds that a round stays open for stragglers once the quorum is there; also how long each acting
-        /// aggregator has when the aggregator is gone.
-        grace_seconds: f64 = 3.0,
-        /// Most that a member weighs in a mean that is weighted by samples: so many medians of the members' samples (0 or at
-        /// least 1; 0 sets no bound). Samples are a member's own word.
-        max_weight: f64 = 3.0,
-        /// Probability that a node recomputes the mean of a round it did not close itself (0 to 1).
-        audit: f64 = 0.05,
-        /// About how many nodes' updates everybody receives in a round (64 to 512). In a larger federation a draw names them;
-        /// they alone are averaged. The updates of the others reach those who follow them, and a node follows a quarter as
-        /// many at most.
-        broadcast_set: u32 = 256,
-    }
-}
-
 /// From which sizes on a federation sends less than everything to everybody: not a part of its agreement, since everybody
 /// has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -303,16 +131,6 @@ pub struct Reading {
     pub spec: FederationSpec,
     /// What its reader should be told, in one line.
     pub notice: Option<&'static str>,
-}
-
-/// One key of the spec with its value as text; sent at hello.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Entry {
-    /// The dotted key, for example `training.learning_rate`.
-    pub key: String,
-    /// Its value as JSON.
-    pub value: String,
 }
 
 /// Most nodes of a federation in which everybody meets everybody.
@@ -436,11 +254,7 @@ impl FederationSpec {
 
     /// Returns the bytes that are hashed.
     pub fn canonical_bytes(&self) -> Vec<u8> {
-        let defaults = Self::default().dotted();
-        let mut keys = self.dotted();
-        keys.retain(|key, value| defaults.get(key) != Some(value));
-        let json = serde_json::to_vec(&keys).expect("text keys and JSON values");
-        [DOMAIN, &json].concat()
+        canonical::bytes(self, &Self::default())
     }
 
     /// Returns the federation's name.
@@ -450,60 +264,14 @@ impl FederationSpec {
 
     /// Returns all keys with their values, in alphabetical order, long values cut.
     pub fn entries(&self) -> Vec<Entry> {
-        let entry = |(key, value): (String, Value)| Entry {
-            key,
-            value: value.to_string().chars().take(MAX_ENTRY_BYTES).collect(),
-        };
-        self.dotted().into_iter().map(entry).collect()
-    }
-
-    /// Returns all keys that have a value, with it.
-    fn dotted(&self) -> BTreeMap<String, Value> {
-        let json = serde_json::to_value(self).expect("text keys and finite numbers");
-        let mut keys = BTreeMap::new();
-        flatten(String::new(), json, &mut keys);
-        keys
-    }
-}
-
-fn flatten(path: String, value: Value, keys: &mut BTreeMap<String, Value>) {
-    match value {
-        Value::Object(map) => {
-            for (key, value) in map {
-                let path = if path.is_empty() {
-                    key
-                } else {
-                    format!("{path}.{key}")
-                };
-                flatten(path, value, keys);
-            }
-        }
-        Value::Null => {}
-        value => {
-            keys.insert(path, value);
-        }
-    }
-}
-
-impl RoundSpec {
-    /// Returns the deadline of a round.
-    pub fn deadline(&self) -> Duration {
-        Duration::from_secs_f64(self.deadline_seconds)
-    }
-
-    /// Returns the grace time.
-    pub fn grace(&self) -> Duration {
-        Duration::from_secs_f64(self.grace_seconds)
-    }
-
-    /// Returns how many of `expected` nodes are a quorum, at least one.
-    pub fn quorum_of(&self, expected: usize) -> usize {
-        ((expected as f64 * self.quorum).ceil() as usize).max(1)
+        canonical::entries(self)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::{Hello, Refusal, Role, Timestamp};
 

@@ -124,6 +124,16 @@ impl Divided {
         })
     }
 
+    /// Returns the numbers of a node's test samples; nothing where classes are predicted.
+    ///
+    /// # Panics
+    /// Panics if there is no such node.
+    pub fn test_numbers(&self, node: usize) -> Option<Vec<f32>> {
+        let targets = self.pool.targets.as_ref()?;
+        let test = self.partition.nodes()[node].test.iter();
+        Some(test.map(|index| targets[*index as usize]).collect())
+    }
+
     /// Reads the shard of a node, counted from 0.
     ///
     /// # Errors

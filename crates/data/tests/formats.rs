@@ -782,6 +782,14 @@ fn a_column_of_numbers_is_predicted_where_it_is_named() {
     let german = folder.path().join("de.csv");
     let samples = read(&source("csv", &german, ",target=y"), &[0]).unwrap();
     assert_eq!(samples.targets.as_deref(), Some(&[2.25][..]));
+    // Each file of a table has its own.
+    put(&folder, "points.csv", b"a,y\n1.5,4.5\n");
+    let points = format!(
+        ",target=y,test={}",
+        folder.path().join("points.csv").display()
+    );
+    let both = read(&source("csv", &german, &points), &[0, 2]).unwrap();
+    assert_eq!(both.targets.as_deref(), Some(&[2.25, 4.5][..]));
     let without = read(&source("csv", &path, ",target=1"), &[1]).unwrap();
     assert_eq!(
         without.targets.as_deref(),

@@ -189,8 +189,13 @@ impl Regression {
             weights: vec![0.0; self.width],
             offset: *joint.means.last().expect("the number has a mean"),
         };
-        let alone = ridge::solve(&features, numbers, &[]);
-        let line = alone.map_or_else(|_| mean(), |found| found.line);
+        let line = match ridge::solve(&features, numbers, &[]) {
+            Ok(found) => found.line,
+            Err(error) => {
+                tracing::warn!("the own rows have no line, so their mean is served: {error}");
+                mean()
+            }
+        };
         self.write(Source::Own, &line, device);
     }
 

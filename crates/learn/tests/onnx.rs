@@ -442,6 +442,30 @@ fn rows(n: usize, moved: f32) -> Samples {
     Samples::new([1, 1, 10], Pixels::Floats(values), labels, names).unwrap()
 }
 
+/// Two nodes of raw rows, the second of which lie elsewhere. The first round agrees on columns, and has nothing else to exchange. Under
+/// a promise there is no such round.
+fn after_three_rounds(spec: &FederationSpec, rows: impl Fn(usize, f32) -> Samples) -> Vec<Learner> {
+    let device = ComputeDevice::cpu(1).unwrap();
+    let node = |(index, moved): (u64, f32)| {
+        let split = Split {
+            train: rows(90, moved),
+            validation: rows(30, moved),
+            test: rows(40, moved),
+        };
+        Learner::new(spec, index, Arc::new(split), &device).unwrap()
+    };
+    let mut nodes: Vec<Learner> = [(0, 0.0), (1, 3.0)].map(node).into();
+    let updates: Vec<_> = nodes.iter_mut().map(|node| fed::update(node, 1)).collect();
+    let mean = fed::combine_in(Round(1), spec, &updates);
+    for node in &mut nodes {
+        if mean.is_some() {
+            node.adopt(mean.clone(), Vec::new()).unwrap();
+        }
+    }
+    rounds(spec, &mut nodes, 2..=3);
+    nodes
+}
+
 #[test]
 fn raw_columns_are_treated_in_the_file() {
     for (name, model, epsilon, hyper) in [
@@ -465,25 +489,7 @@ fn raw_columns_are_treated_in_the_file() {
         (spec.fingerprints.classes, spec.rounds, spec.nodes) = (2, 3, 2);
         algorithm::fill_exchange(&mut spec).unwrap();
         spec.validate().unwrap();
-        let device = ComputeDevice::cpu(1).unwrap();
-        let node = |(index, moved): (u64, f32)| {
-            let split = Split {
-                train: rows(90, moved),
-                validation: rows(30, moved),
-                test: rows(40, moved),
-            };
-            Learner::new(&spec, index, Arc::new(split), &device).unwrap()
-        };
-        let mut nodes: Vec<Learner> = [(0, 0.0), (1, 3.0)].map(node).into();
-        // The first round agrees on columns, and has nothing else to exchange. Under a promise there is no such round.
-        let updates: Vec<_> = nodes.iter_mut().map(|node| fed::update(node, 1)).collect();
-        let mean = fed::combine_in(Round(1), &spec, &updates);
-        for node in &mut nodes {
-            if mean.is_some() {
-                node.adopt(mean.clone(), Vec::new()).unwrap();
-            }
-        }
-        rounds(&spec, &mut nodes, 2..=3);
+        let nodes = after_three_rounds(&spec, rows);
         assert_same(
             &format!("{name} {model}, raw, {epsilon:?}"),
             &nodes[0],
@@ -520,22 +526,7 @@ fn a_number_comes_in_its_unit() {
         });
         algorithm::fill_exchange(&mut spec).unwrap();
         spec.validate().unwrap();
-        let device = ComputeDevice::cpu(1).unwrap();
-        let node = |(index, moved): (u64, f32)| {
-            let split = Split {
-                train: doses(90, moved),
-                validation: doses(30, moved),
-                test: doses(40, moved),
-            };
-            Learner::new(&spec, index, Arc::new(split), &device).unwrap()
-        };
-        let mut nodes: Vec<Learner> = [(0, 0.0), (1, 3.0)].map(node).into();
-        let updates: Vec<_> = nodes.iter_mut().map(|node| fed::update(node, 1)).collect();
-        let mean = fed::combine_in(Round(1), &spec, &updates);
-        for node in &mut nodes {
-            node.adopt(mean.clone(), Vec::new()).unwrap();
-        }
-        rounds(&spec, &mut nodes, 2..=3);
+        let nodes = after_three_rounds(&spec, doses);
         let asked = doses(40, 1.0);
         let file = nodes[0].onnx(&[]).unwrap();
         let got = run(file, ["columns", "numbers"], &asked);

@@ -13,7 +13,7 @@ mod statistics;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet};
+use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet, Source};
 
 pub use agreement::ClassMeans;
 pub use agreement::renaming::Renaming;
@@ -83,6 +83,28 @@ fn by_cosine(
     let dimension = own_set.map_or(0, |set| set.dimension());
     let proxies = Proxies::collect(known, dimension);
     own.iter().map(|own| row(&proxies, *own)).collect()
+}
+
+/// Makes the row of a node that adds up sums: the own ones first, then those of the given peers that weigh anything, in their
+/// order, as many as the limit lets in. Weights then add up to 1.
+fn own_first(own: ExpertId, own_weight: f64, peers: Vec<Source>, limit: usize) -> PlanRow {
+    let own_source = Source {
+        expert: own,
+        similarity: 1.0,
+        weight: own_weight,
+    };
+    let peers = peers.into_iter().filter(|source| source.weight > 0.0);
+    let mut sources: Vec<Source> = std::iter::once(own_source)
+        .chain(peers.take(limit))
+        .collect();
+    let total: f64 = sources.iter().map(|source| source.weight).sum();
+    if total > 0.0 {
+        sources.iter_mut().for_each(|source| source.weight /= total);
+    }
+    PlanRow {
+        slot: own.slot,
+        sources,
+    }
 }
 
 /// Returns the row of a name.

@@ -84,10 +84,20 @@ pub fn shard_params(spec: &FederationSpec) -> ShardParams {
 pub struct Division {
     /// The partition's hash; empty where each node brings its own data.
     pub hash: String,
-    /// For each node the accuracy of always saying its commonest training class.
-    pub floors: Vec<f64>,
+    /// What is known of each node's tests.
+    pub yardsticks: Vec<Yardstick>,
     /// Samples of all nodes.
     pub samples: usize,
+}
+
+/// What is known of a node's tests before anything is learned.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub struct Yardstick {
+    /// The accuracy of always saying its commonest training class; 0 where a number is predicted.
+    pub floor: f64,
+    /// How much the numbers that are predicted vary: the sum of their squares around their mean. Nothing where classes are
+    /// predicted.
+    pub variation: Option<f64>,
 }
 
 impl Division {
@@ -109,9 +119,18 @@ impl Division {
                 indices.train.len() - n_validation(indices.train.len(), spec.data.validation_share);
             refuse_too_few(&format!("shard {shard}"), kept, fewest, spec)?;
         }
-        let floor = |node| {
+        let yardstick = |node| {
             let [train, test] = divided.class_counts(node);
-            majority_class_accuracy(&train, &test)
+            let variation = divided
+                .test_numbers(node)
+                .map(|numbers| variation(&numbers));
+            Yardstick {
+                floor: match variation {
+                    Some(_) => 0.0,
+                    None => majority_class_accuracy(&train, &test),
+                },
+                variation,
+            }
         };
         let hash = if divided.is_own() {
             String::new()
@@ -125,7 +144,7 @@ impl Division {
             .sum();
         Ok(Self {
             hash,
-            floors: (0..partition.nodes().len()).map(floor).collect(),
+            yardsticks: (0..partition.nodes().len()).map(yardstick).collect(),
             samples,
         })
     }
@@ -137,9 +156,9 @@ impl Division {
         Self {
             hash: String::new(),
             samples: each.iter().map(|division| division.samples).sum(),
-            floors: each
+            yardsticks: each
                 .into_iter()
-                .flat_map(|division| division.floors)
+                .flat_map(|division| division.yardsticks)
                 .collect(),
         }
     }
@@ -191,12 +210,15 @@ pub fn check_hash(spec: &FederationSpec, hash: &str) -> anyhow::Result<()> {
     ))
 }
 
-/// Returns the accuracy of always saying the commonest training class, given both splits' samples per class. Where a number is
-/// predicted there is one class, and what always says the mean explains nothing.
+/// Returns the sum of squares of numbers around their mean.
+fn variation(numbers: &[f32]) -> f64 {
+    let each = || numbers.iter().copied().map(f64::from);
+    let mean = each().sum::<f64>() / numbers.len().max(1) as f64;
+    each().map(|number| (number - mean).powi(2)).sum()
+}
+
+/// Returns the accuracy of always saying the commonest training class, given both splits' samples per class.
 fn majority_class_accuracy(train: &[usize], test: &[usize]) -> f64 {
-    if train.len() == 1 {
-        return 0.0;
-    }
     let total: usize = test.iter().sum();
     // Of equally common classes the first one counts, as an argmax would have it.
     let commonest = train
@@ -255,6 +277,12 @@ mod tests {
         .unwrap_err()
         .to_string();
         assert!(error.contains("shard 4 without test samples"), "{error}");
+    }
+
+    #[test]
+    fn variation_by_hand() {
+        assert_eq!(variation(&[1.0, 2.0, 3.0, 6.0]), 14.0);
+        assert_eq!([variation(&[5.0, 5.0]), variation(&[])], [0.0, 0.0]);
     }
 
     #[test]

@@ -129,15 +129,12 @@ mod tests {
     fn a_shard_belongs_to_the_division_that_the_spec_names() {
         let mut spec = spec();
         let division = Division::make(&source("digits").unwrap(), &spec, None).unwrap();
-        assert_eq!(division.floors.len(), 3);
-        assert!(
-            division
-                .floors
-                .iter()
-                .all(|floor| (0.05..=1.0).contains(floor)),
-            "{:?}",
-            division.floors
-        );
+        let yardsticks = &division.yardsticks;
+        assert_eq!(yardsticks.len(), 3);
+        let of_classes = yardsticks
+            .iter()
+            .all(|known| (0.05..=1.0).contains(&known.floor) && known.variation.is_none());
+        assert!(of_classes, "{yardsticks:?}");
         spec.fingerprints.partition = Some(division.hash.clone());
         let mine = Mine::load(&config(Some("2/3")), &spec).unwrap();
         assert_eq!(

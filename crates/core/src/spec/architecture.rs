@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Layers;
+use super::{BackboneSpec, Layers};
 
 /// The model of one node: what all layers are derived from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,24 @@ pub struct Architecture {
 impl Default for Architecture {
     fn default() -> Self {
         crate::FederationSpec::default().architecture()
+    }
+}
+
+crate::config! {
+    /// The model.
+    pub struct ModelSpec {
+        /// Its architecture: `cnn`, `lenet5`, `mlp` and more, `fasttext` for texts; docs/algorithms.md lists them. A list of
+        /// names falls to the nodes in turn, by the number of their shard, where the algorithm shares nothing of them. A
+        /// node may also choose its own in node.toml.
+        name: ModelNames = "cnn".into(),
+        /// The layers of the model `declared`, for example `conv 16, batch-norm, relu, max-pool 2, linear 64, relu`. The last layer,
+        /// to the classes, is added. docs/how-to/own-model.md lists them all. Empty unless that model is named.
+        layers: Layers = Layers::default(),
+        /// K: experts per node, for algorithms that have any (1 to 64).
+        experts: usize = 4,
+        /// The frozen network that turns images into features before anything is learned, as `--backbone FILE` describes it:
+        /// the file's hash, its output, and how images are prepared. Every node needs the file. Absent, models see images.
+        backbone: Option<BackboneSpec> = None,
     }
 }
 

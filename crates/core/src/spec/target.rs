@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Models learn the number's place in the range, from -1 to 1, so that a step size suits targets of every unit. The range is
-//! the same for everybody and no row of a node has a part in it. Numbers outside of it are learned as well.
+//! the same for everybody. Its ends are those of the rows at hand when the spec was made, gone out to one digit of the width. Numbers up
+//! to some ten times outside of it are learned as well.
 
 use serde::{Deserialize, Serialize};
 

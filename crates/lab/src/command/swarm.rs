@@ -332,15 +332,10 @@ fn observe(
     for (shard, status) in (1..).zip(statuses) {
         let path = records::path_in(&plan.folder.node_state(shard));
         let records = records::read(&path).or_fail(ExitCode::State)?;
-        let majority_class_accuracy = division
-            .floors
-            .get(shard as usize - 1)
-            .copied()
-            .unwrap_or(0.0);
+        let yardstick = division.yardsticks.get(shard as usize - 1).copied();
+        let yardstick = yardstick.unwrap_or_default();
         // One that never spoke has nothing to be entered.
-        observed.extend(
-            status.map(|status| Observed::live(shard, &status, records, majority_class_accuracy)),
-        );
+        observed.extend(status.map(|status| Observed::live(shard, &status, records, yardstick)));
     }
     Ok(observed)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fednode_cli::data::Yardstick;
 use fednode_cli::everyone::EveryonesTest;
 use fednode_core::work::LastStage;
 use fednode_core::{BlobId, FederationSpec, NodeId, Round};
@@ -35,8 +36,8 @@ pub(crate) struct Observed {
     pub(crate) parameters_hash: Option<BlobId>,
     /// The rounds it finished, in order.
     pub(crate) records: Vec<RoundRecord>,
-    /// Accuracy of always saying its commonest training class.
-    pub(crate) majority_class_accuracy: f64,
+    /// What is known of its tests.
+    pub(crate) yardstick: Yardstick,
 }
 
 impl Observed {
@@ -45,7 +46,7 @@ impl Observed {
         shard: u32,
         status: &Status,
         records: Vec<RoundRecord>,
-        majority_class_accuracy: f64,
+        yardstick: Yardstick,
     ) -> Self {
         let peak = status
             .peak_rss_bytes
@@ -64,7 +65,7 @@ impl Observed {
             everyones_test: None,
             parameters_hash: None,
             records,
-            majority_class_accuracy,
+            yardstick,
         }
     }
 }
@@ -105,11 +106,7 @@ fn best_round(records: &[&RoundRecord]) -> Option<f64> {
 
 /// Makes the summary.
 pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<Failed>) -> Summary {
-    let is_number = run.spec.data.target.is_some();
-    let per_node = observed
-        .iter()
-        .filter_map(|observed| node(observed, is_number));
-    let per_node: Vec<Node> = per_node.collect();
+    let per_node: Vec<Node> = observed.iter().filter_map(node).collect();
     let records: Vec<&RoundRecord> = observed
         .iter()
         .flat_map(|observed| &observed.records)
@@ -189,7 +186,7 @@ fn mean_train_seconds(observed: &[Observed]) -> f64 {
 }
 
 /// Returns a node's entry; a node without any finished round has no result to enter.
-fn node(observed: &Observed, is_number: bool) -> Option<Node> {
+fn node(observed: &Observed) -> Option<Node> {
     let (card, record) = (&observed.card, observed.records.last()?);
     let finished = observed.last_stage.evaluations.as_ref();
     Some(Node {
@@ -198,7 +195,7 @@ fn node(observed: &Observed, is_number: bool) -> Option<Node> {
         last_round: record.round.0,
         train_samples: card.train_samples,
         test_samples: card.test_samples,
-        variation: is_number.then(|| variation(record)),
+        variation: observed.yardstick.variation,
         classes: card.classes.clone(),
         accuracy: record.accuracy.unwrap_or(0.0),
         accuracy_after_local_training: record.accuracy_after_local_training,
@@ -208,7 +205,7 @@ fn node(observed: &Observed, is_number: bool) -> Option<Node> {
         alone: None,
         everyones_test: observed.everyones_test,
         parameters_hash: observed.parameters_hash,
-        majority_class_accuracy: observed.majority_class_accuracy,
+        majority_class_accuracy: observed.yardstick.floor,
         expert_share: record.test_expert_share.clone(),
         domain_information: record.test_domain_information,
         lacks: finished.map_or(&record.lacks, |e| &e.lacks).clone(),
@@ -217,23 +214,6 @@ fn node(observed: &Observed, is_number: bool) -> Option<Node> {
         bytes_received: observed.bytes_received,
         peak_rss_bytes: observed.peak_rss_bytes,
     })
-}
-
-/// Returns how much the test numbers of a node vary, in halves of the range: R² and the loss tell it. It is 0 of numbers that are
-/// all the same, and next to nothing of those that are predicted without any error.
-fn variation(record: &RoundRecord) -> f64 {
-    let (Some(r2), Some(loss)) = (record.accuracy, record.loss) else {
-        return 0.0;
-    };
-    if r2 == 0.0 {
-        return 0.0;
-    }
-    let variation = 2.0 * loss * f64::from(record.test_samples) / (1.0 - r2);
-    if variation.is_finite() {
-        variation.max(f64::MIN_POSITIVE)
-    } else {
-        f64::MIN_POSITIVE
-    }
 }
 
 /// Returns when a node had published its update, in seconds of its clock.
@@ -331,6 +311,13 @@ mod tests {
     use fednode_core::Timestamp;
     use fednode_runtime::status::{Ahead, Waited};
 
+    fn quarter() -> Yardstick {
+        Yardstick {
+            floor: 0.25,
+            variation: None,
+        }
+    }
+
     #[test]
     fn a_node_that_died_early_is_listed_but_not_averaged() {
         let observed = |shard, rounds: u32, accuracy| {
@@ -338,7 +325,7 @@ mod tests {
                 accuracy: Some(accuracy),
                 ..record(round)
             });
-            Observed::live(shard, &status(rounds), records.collect(), 0.25)
+            Observed::live(shard, &status(rounds), records.collect(), quarter())
         };
         let spec = FederationSpec::default();
         let effective_config = serde_json::Value::Null;
@@ -432,7 +419,12 @@ mod tests {
     #[test]
     fn one_entry_per_node_that_finished_a_round() {
         let observed = |shard, done: u32| {
-            Observed::live(shard, &status(done), (1..=done).map(record).collect(), 0.25)
+            Observed::live(
+                shard,
+                &status(done),
+                (1..=done).map(record).collect(),
+                quarter(),
+            )
         };
         let spec = FederationSpec::default();
         let effective_config = serde_json::Value::Null;

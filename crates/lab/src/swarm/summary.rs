@@ -92,11 +92,6 @@ pub(crate) struct Privacy {
     pub(crate) delta: Option<f64>,
 }
 
-/// Returns what people call the measure of classes, or of a number.
-pub(crate) const fn measure_of(is_number: bool) -> &'static str {
-    if is_number { "R²" } else { "accuracy" }
-}
-
 impl Privacy {
     /// Returns what a federation's spec promises.
     pub(crate) fn of(spec: &PrivacySpec) -> Self {
@@ -117,7 +112,10 @@ impl Default for Privacy {
 impl Summary {
     /// Returns what people call the measure.
     pub(crate) fn measure(&self) -> &'static str {
-        measure_of(self.target.is_some())
+        match self.target {
+            Some(_) => "R²",
+            None => "accuracy",
+        }
     }
 
     /// Enters whether joining was worth it, for each node too.

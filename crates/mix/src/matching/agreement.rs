@@ -30,7 +30,8 @@ use std::sync::Arc;
 use fednode_core::limits::MAX_NORM_RATIO;
 use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet, Source};
 
-use super::{Gives, MatchingRow};
+use super::{Gives, MatchingRow, own_first};
+use crate::rule::lower_median;
 use crate::statistics::Statistics;
 
 pub(super) const ROW: MatchingRow = MatchingRow {
@@ -252,51 +253,32 @@ pub(super) fn row(
     by: Comparison,
 ) -> PlanRow {
     let of = |owner: &NodeId| ClassMeans::of_proxy(known.get(owner)?.iter().next()?);
-    let mut sources = vec![Source {
-        expert: own,
-        similarity: 1.0,
-        weight: 1.0,
-    }];
-    if let Some(mine) = of(&own.owner) {
-        let others = known.keys().filter(|owner| **owner != own.owner);
-        let others = others.filter_map(|owner| Some((*owner, of(owner)?)));
-        let others: Vec<_> = others.filter(|(_, theirs)| mine.fits(theirs)).collect();
-        let most = MOST_SAMPLES * median(&mine, &others);
-        sources[0].weight = mine.total();
-        sources.extend(others.iter().map(|(owner, theirs)| Source {
-            expert: ExpertId {
-                owner: *owner,
-                slot: own.slot,
-            },
-            similarity: mine.agreement(theirs, by),
-            weight: mine.weight_of(theirs, by) * theirs.total().min(most),
-        }));
-    }
-    let mut others = sources.split_off(1);
-    others.retain(|source| source.weight > 0.0);
-    others.sort_by(|a, b| {
+    let limit = exchange.peers_per_expert.limit();
+    let Some(mine) = of(&own.owner) else {
+        return own_first(own, 1.0, Vec::new(), limit);
+    };
+    let others = known.keys().filter(|owner| **owner != own.owner);
+    let others = others.filter_map(|owner| Some((*owner, of(owner)?)));
+    let others: Vec<_> = others.filter(|(_, theirs)| mine.fits(theirs)).collect();
+    let all = others
+        .iter()
+        .map(|(_, theirs)| theirs.total())
+        .chain([mine.total()]);
+    let most = MOST_SAMPLES * lower_median(&all.collect::<Vec<_>>());
+    let source = |(owner, theirs): &(NodeId, ClassMeans)| Source {
+        expert: ExpertId {
+            owner: *owner,
+            slot: own.slot,
+        },
+        similarity: mine.agreement(theirs, by),
+        weight: mine.weight_of(theirs, by) * theirs.total().min(most),
+    };
+    let mut peers: Vec<Source> = others.iter().map(source).collect();
+    peers.sort_by(|a, b| {
         let by_weight = b.weight.total_cmp(&a.weight);
         by_weight.then_with(|| a.expert.cmp(&b.expert))
     });
-    others.truncate(exchange.peers_per_expert.limit());
-    sources.extend(others);
-    let total: f64 = sources.iter().map(|source| source.weight).sum();
-    if total > 0.0 {
-        sources.iter_mut().for_each(|source| source.weight /= total);
-    }
-    PlanRow {
-        slot: own.slot,
-        sources,
-    }
-}
-
-/// Returns the median number of samples, which no minority of liars can choose.
-fn median(mine: &ClassMeans, others: &[(NodeId, ClassMeans)]) -> f64 {
-    let others = others.iter().map(|(_, means)| means.total());
-    let mut totals: Vec<f64> = others.chain([mine.total()]).collect();
-    totals.sort_by(f64::total_cmp);
-    // The lower one of two: of two nodes a liar would choose the larger itself.
-    totals[(totals.len() - 1) / 2]
+    own_first(own, mine.total(), peers, limit)
 }
 
 /// Why statistics that were fetched are not added up.

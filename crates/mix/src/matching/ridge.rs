@@ -19,8 +19,9 @@ use std::sync::Arc;
 use fednode_core::limits::MAX_NORM_RATIO;
 use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet, Source};
 
-use super::{Gives, MatchingRow};
+use super::{Gives, MatchingRow, own_first};
 use crate::ridge::Joint;
+use crate::rule::lower_median;
 use crate::similarity::cosine;
 
 pub(super) const ROW: MatchingRow = MatchingRow {
@@ -96,54 +97,34 @@ fn row(
     exchange: &ExpertExchange,
 ) -> PlanRow {
     let of = |owner: &NodeId| Slope::of_proxy(known.get(owner)?.iter().next()?);
-    let mut sources = vec![Source {
-        expert: own,
-        similarity: 1.0,
-        weight: 1.0,
-    }];
-    if let Some(mine) = of(&own.owner) {
-        let others = known.keys().filter(|owner| **owner != own.owner);
-        let others = others.filter_map(|owner| Some((*owner, of(owner)?)));
-        let fits = |(_, theirs): &(NodeId, Slope)| theirs.slope.len() == mine.slope.len();
-        let others: Vec<(NodeId, Slope)> = others.filter(fits).collect();
-        let most = MOST_ROWS * median(&mine, &others);
-        sources[0].weight = mine.rows;
-        let agreeing = others.iter().filter(|(_, theirs)| mine.goes_with(theirs));
-        let mut agreeing: Vec<Source> = agreeing
-            .map(|(owner, theirs)| Source {
-                expert: ExpertId {
-                    owner: *owner,
-                    slot: own.slot,
-                },
-                similarity: mine.agreement(theirs),
-                weight: theirs.rows.min(most),
-            })
-            .filter(|source| source.weight > 0.0)
-            .collect();
-        agreeing.sort_by(|a, b| {
-            let by_similarity = b.similarity.total_cmp(&a.similarity);
-            by_similarity.then_with(|| a.expert.cmp(&b.expert))
-        });
-        agreeing.truncate(exchange.peers_per_expert.limit());
-        sources.extend(agreeing);
-    }
-    let total: f64 = sources.iter().map(|source| source.weight).sum();
-    if total > 0.0 {
-        sources.iter_mut().for_each(|source| source.weight /= total);
-    }
-    PlanRow {
-        slot: own.slot,
-        sources,
-    }
-}
-
-/// Returns the median number of rows, which no minority of liars can choose.
-fn median(mine: &Slope, others: &[(NodeId, Slope)]) -> f64 {
-    let others = others.iter().map(|(_, slope)| slope.rows);
-    let mut all: Vec<f64> = others.chain([mine.rows]).collect();
-    all.sort_by(f64::total_cmp);
-    // The lower one of two: of two nodes a liar would choose the larger itself.
-    all[(all.len() - 1) / 2]
+    let limit = exchange.peers_per_expert.limit();
+    let Some(mine) = of(&own.owner) else {
+        return own_first(own, 1.0, Vec::new(), limit);
+    };
+    let others = known.keys().filter(|owner| **owner != own.owner);
+    let others = others.filter_map(|owner| Some((*owner, of(owner)?)));
+    let fits = |(_, theirs): &(NodeId, Slope)| theirs.slope.len() == mine.slope.len();
+    let others: Vec<(NodeId, Slope)> = others.filter(fits).collect();
+    let all = others
+        .iter()
+        .map(|(_, theirs)| theirs.rows)
+        .chain([mine.rows]);
+    let most = MOST_ROWS * lower_median(&all.collect::<Vec<_>>());
+    let agreeing = others.iter().filter(|(_, theirs)| mine.goes_with(theirs));
+    let source = |(owner, theirs): &(NodeId, Slope)| Source {
+        expert: ExpertId {
+            owner: *owner,
+            slot: own.slot,
+        },
+        similarity: mine.agreement(theirs),
+        weight: theirs.rows.min(most),
+    };
+    let mut agreeing: Vec<Source> = agreeing.map(source).collect();
+    agreeing.sort_by(|a, b| {
+        let by_similarity = b.similarity.total_cmp(&a.similarity);
+        by_similarity.then_with(|| a.expert.cmp(&b.expert))
+    });
+    own_first(own, mine.rows, agreeing, limit)
 }
 
 /// Judges fetched sums by what they say: proxies can be copied.

@@ -152,9 +152,11 @@ impl CsvTable {
     }
 
     /// Returns the numbers of rows, of which each file has so many.
-    fn numbers(&self, layout: &Layout, files: &[Vec<Arc<str>>]) -> Result<Vec<f32>, DataError> {
+    fn numbers(&self, files: &[Vec<Arc<str>>]) -> Result<Vec<f32>, DataError> {
         let mut numbers = Vec::new();
         for (table, texts) in self.tables.iter().zip(files) {
+            // Each file has a decimal sign of its own.
+            let layout = table.layout()?;
             let is_word = |text: &&Arc<str>| table::number(text, layout.decimal).is_err();
             if 2 * texts.iter().filter(is_word).count() > texts.len() {
                 let name = &layout.label_name;
@@ -167,7 +169,7 @@ impl CsvTable {
                 match table::number(text, layout.decimal) {
                     Ok(number) => numbers.push(number),
                     Err(cause) => {
-                        let (name, line) = (&layout.label_name, table.line_of(layout, at)?);
+                        let (name, line) = (&layout.label_name, table.line_of(&layout, at)?);
                         let cause = format!(
                             "{cause}, in column `{name}` of line {line}: leave that row out"
                         );
@@ -256,7 +258,7 @@ impl Source for CsvTable {
         let named = match &self.predicts {
             Predicts::Classes(named) => named.as_ref(),
             Predicts::Numbers => {
-                let targets = self.numbers(&layout, &texts)?;
+                let targets = self.numbers(&texts)?;
                 return Ok(Pool {
                     labels: vec![0; targets.len()],
                     class_names: [layout.label_name].into(),

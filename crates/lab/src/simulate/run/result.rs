@@ -100,7 +100,12 @@ impl Prepared {
                 .map(|classes| EveryonesTest::new(classes, &shard.own())),
             parameters_hash: Some(models.parameters_hash(member)),
             records: models.records(member).to_vec(),
-            majority_class_accuracy: self.division.floors.get(member).copied().unwrap_or(0.0),
+            yardstick: self
+                .division
+                .yardsticks
+                .get(member)
+                .copied()
+                .unwrap_or_default(),
         }
     }
 }

@@ -1,0 +1,47 @@
+//! How a round closes, as all members agree on it.
+
+use std::time::Duration;
+
+crate::config! {
+    /// How a round closes.
+    pub struct RoundSpec {
+        /// C: share of the nodes that train in a round, at least two of them (above 0 to 1). A draw that everybody
+        /// repeats names them: that many of up to 64 nodes; of more, each with this probability. The others rest, and fetch
+        /// the mean only before a round of theirs and in the end.
+        participation: f64 = 1.0,
+        /// Share of the expected nodes whose updates must be there before the grace time starts (above 0 to 1); the
+        /// first round starts when this share of `nodes` has met.
+        quorum: f64 = 0.8,
+        /// Seconds a node waits for a round to close, and for the experts it wants, before it goes on without.
+        deadline_seconds: f64 = 600.0,
+        /// Seconds that a round stays open for stragglers once the quorum is there; also how long each acting
+        /// aggregator has when the aggregator is gone.
+        grace_seconds: f64 = 3.0,
+        /// Most that a member weighs in a mean that is weighted by samples: so many medians of the members' samples (0 or at
+        /// least 1; 0 sets no bound). Samples are a member's own word.
+        max_weight: f64 = 3.0,
+        /// Probability that a node recomputes the mean of a round it did not close itself (0 to 1).
+        audit: f64 = 0.05,
+        /// About how many nodes' updates everybody receives in a round (64 to 512). In a larger federation a draw names them;
+        /// they alone are averaged. The updates of the others reach those who follow them, and a node follows a quarter as
+        /// many at most.
+        broadcast_set: u32 = 256,
+    }
+}
+
+impl RoundSpec {
+    /// Returns the deadline of a round.
+    pub fn deadline(&self) -> Duration {
+        Duration::from_secs_f64(self.deadline_seconds)
+    }
+
+    /// Returns the grace time.
+    pub fn grace(&self) -> Duration {
+        Duration::from_secs_f64(self.grace_seconds)
+    }
+
+    /// Returns how many of `expected` nodes are a quorum, at least one.
+    pub fn quorum_of(&self, expected: usize) -> usize {
+        ((expected as f64 * self.quorum).ceil() as usize).max(1)
+    }
+}
