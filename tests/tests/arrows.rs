@@ -69,6 +69,7 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-kernels", &[]),
         ("fednode-measure", &[]),
         ("fednode-privacy", &[]),
+        ("fednode-masked", &["core"]),
         ("fednode-backbone", &[]),
         ("fednode-onnx", &[]),
         ("fednode-serve", &[]),
@@ -166,6 +167,7 @@ fn the_pure_crates_have_no_machinery() {
         "fednode-mix",
         "fednode-measure",
         "fednode-privacy",
+        "fednode-masked",
         "fednode-engine",
         "fednode-sim",
     ] {

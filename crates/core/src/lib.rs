@@ -16,6 +16,7 @@
 //! | [`LocalReport`], [`Score`] | what a trainer reports |
 //! | [`Hello`] | what two nodes tell each other when they meet |
 //! | [`mod@membership`], [`mod@names`] | who belongs to the federation, by its organiser's word; what people call it |
+//! | [`masked`] | what members of a masked sum say |
 //! | [`limits`] | bounds that every member has alike |
 //! | [`mod@config`] | configuration that documents itself |
 //! | [`random`] | draws that are the same everywhere |
@@ -44,6 +45,7 @@ mod exchange;
 pub mod hello;
 mod id;
 pub mod limits;
+pub mod masked;
 pub mod membership;
 pub mod names;
 mod params;

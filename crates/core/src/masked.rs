@@ -1,0 +1,60 @@
+//! What members of a masked sum say: an offer before it, and what takes the masks off after it.
+//!
+//! A masked sum is one over vectors of which nobody sees a single one (Bonawitz et al., CCS 2017). The maths is in
+//! `fednode-masked`. The messages are here, because they are said in adverts. Everything in them is public: who hears
+//! all of them learns the sum and nothing else, and can recompute it.
+
+use serde::{Deserialize, Serialize};
+use serde_bytes::ByteArray;
+
+use crate::NodeId;
+
+/// Most nodes that hold shares of one member's secrets: shares are numbered by one byte.
+pub const MAX_HOLDERS: usize = 255;
+
+/// 32 bytes: a public key of X25519, a share, a seed or a hash, as its place says.
+pub type Bytes32 = ByteArray<32>;
+
+/// What a member says before a masked sum: the keys from which pairs make their masks, and shares of its secrets.
+///
+/// The shares are sealed, each to its holder. Nobody needs them if the member stays until the end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct MaskOffer {
+    /// The public key from which each pair of members makes the mask that cancels in the sum.
+    pub mask_key: Bytes32,
+    /// The public key with which the shares are sealed. Its secret half is never revealed.
+    pub seal_key: Bytes32,
+    /// The hash of the seed of the member's own mask.
+    pub own_mask: Bytes32,
+    /// How many shares make a secret.
+    pub threshold: u8,
+    /// Who holds the shares, in node order; the place in the list is the number of the share.
+    pub holders: Vec<ShareHolder>,
+}
+
+/// One holder's shares of a member's two secrets.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ShareHolder {
+    /// The holder.
+    pub node: NodeId,
+    /// Its share of the seed of the own mask, then its share of the secret mask key; sealed to it.
+    pub sealed: ByteArray<64>,
+    /// The hash of the former share.
+    pub own_mask: Bytes32,
+    /// The hash of the latter share.
+    pub mask_key: Bytes32,
+}
+
+/// What a member says after a masked sum, once: what takes the masks off the sum of the survivors.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Unmask {
+    /// The hash of the survivors: those whose masked vectors are added up.
+    pub survivors: Bytes32,
+    /// The seed of the member's own mask; nothing from a member that was lost.
+    pub own_mask: Option<Bytes32>,
+    /// The shares that it holds: of a survivor's own mask, or of the mask key of a member that was lost. Of nobody both.
+    pub shares: Vec<(NodeId, Bytes32)>,
+}

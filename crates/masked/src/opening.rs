@@ -1,0 +1,193 @@
+//! Everybody's words together: the masks that are still on the sum of the survivors, or who lied.
+
+use std::collections::BTreeMap;
+
+use fednode_core::NodeId;
+use fednode_core::masked::{Bytes32, MaskOffer, Unmask};
+use x25519_dalek::StaticSecret;
+
+use crate::member::sign_of;
+use crate::roster::{Roster, number_of};
+use crate::secrets::{pair_seed, public};
+use crate::shares::combine;
+use crate::stream::{self, Sign};
+use crate::survivors::Survivors;
+use crate::{KEY_SHARE, OWN_MASK, OWN_SHARE};
+
+/// The masks that are on the sum of the survivors' vectors.
+#[derive(Debug)]
+pub struct Opening {
+    masks: Vec<([u8; 32], Sign)>,
+}
+
+/// What everybody said, found to be true, until there is enough of it.
+#[derive(Debug)]
+pub struct Unmasking<'a> {
+    roster: &'a Roster,
+    survivors: &'a Survivors,
+    own_masks: BTreeMap<NodeId, [u8; 32]>,
+    /// True shares by whose they are, with their numbers.
+    shares: BTreeMap<NodeId, BTreeMap<u8, Bytes32>>,
+}
+
+/// Tells what is wrong with a member's word. It is signed, so it is a proof.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum UnmaskFault {
+    /// It is about other survivors.
+    #[error("takes masks off for other survivors")]
+    OtherSurvivors,
+    /// Its author was not on the roster.
+    #[error("takes masks off without having been on the roster")]
+    Stranger,
+    /// Its seed is not what the offer says, or is missing, or comes from a member that was lost.
+    #[error("reveals another seed than it offered")]
+    OwnMask,
+    /// A share is not what the offer says.
+    #[error("reveals a false share")]
+    Share(NodeId),
+}
+
+/// Tells why masks stay on the sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum StillMasked {
+    /// Nobody has told a secret of this member, nor enough shares of it: more words may come.
+    #[error("the masks of {} stay on: too few members have told what they hold", .0.letters())]
+    Missing(NodeId),
+    /// Enough shares are there, and they make another secret than this member offered. Its offer proves that it lied.
+    #[error("the masks of {} stay on: the shares that it gave away are not of its secret", .0.letters())]
+    FalseShares(NodeId),
+}
+
+impl<'a> Unmasking<'a> {
+    /// Starts with nothing said.
+    pub fn new(roster: &'a Roster, survivors: &'a Survivors) -> Self {
+        Self {
+            roster,
+            survivors,
+            own_masks: BTreeMap::new(),
+            shares: BTreeMap::new(),
+        }
+    }
+
+    /// Takes one member's word, all of it or nothing. The same may come twice.
+    ///
+    /// # Errors
+    /// Names what is false in it.
+    pub fn hear(&mut self, author: NodeId, said: &Unmask) -> Result<(), UnmaskFault> {
+        if said.survivors != self.survivors.id() {
+            return Err(UnmaskFault::OtherSurvivors);
+        }
+        let offer = self.roster.offer(author).ok_or(UnmaskFault::Stranger)?;
+        let context = self.roster.context();
+        let is_true = |seed: &Bytes32| context.hash(OWN_MASK, seed) == offer.own_mask;
+        let has_told = said.own_mask.as_ref().is_some_and(is_true);
+        if has_told != self.survivors.contains(author) || said.own_mask.is_some() != has_told {
+            return Err(UnmaskFault::OwnMask);
+        }
+        let checked = said.shares.iter().map(|(of, share)| {
+            let number = self.judge(author, *of, share);
+            number
+                .map(|number| (*of, number, *share))
+                .ok_or(UnmaskFault::Share(*of))
+        });
+        let checked = checked.collect::<Result<Vec<_>, _>>()?;
+        for (of, number, share) in checked {
+            self.shares.entry(of).or_default().insert(number, share);
+        }
+        if let Some(seed) = said.own_mask {
+            self.own_masks.insert(author, *seed);
+        }
+        Ok(())
+    }
+
+    /// Returns the number of a share if it is what its offer says.
+    fn judge(&self, holder: NodeId, of: NodeId, share: &Bytes32) -> Option<u8> {
+        let offer = self.roster.offer(of)?;
+        let number = number_of(offer, holder)?;
+        let said = &offer.holders[usize::from(number) - 1];
+        let context = self.roster.context();
+        let is_true = if self.survivors.contains(of) {
+            context.hash(OWN_SHARE, share) == said.own_mask
+        } else {
+            context.hash(KEY_SHARE, share) == said.mask_key
+        };
+        is_true.then_some(number)
+    }
+
+    /// Returns the masks of the sum.
+    ///
+    /// # Errors
+    /// Names a member whose masks would stay on.
+    pub fn open(&self) -> Result<Opening, StillMasked> {
+        let mut masks = Vec::new();
+        for (node, offer) in self.roster.offers() {
+            if self.survivors.contains(node) {
+                masks.push((self.own_mask_of(node, offer)?, Sign::Add));
+            } else {
+                masks.extend(self.masks_with_lost(node, offer)?);
+            }
+        }
+        Ok(Opening { masks })
+    }
+
+    fn own_mask_of(&self, node: NodeId, offer: &MaskOffer) -> Result<[u8; 32], StillMasked> {
+        if let Some(seed) = self.own_masks.get(&node) {
+            return Ok(*seed);
+        }
+        let seed = self.combined(node, offer)?;
+        let is_true = self.roster.context().hash(OWN_MASK, &seed) == offer.own_mask;
+        is_true
+            .then_some(seed)
+            .ok_or(StillMasked::FalseShares(node))
+    }
+
+    /// Returns the masks that survivors share with a member that was lost.
+    fn masks_with_lost(
+        &self,
+        lost: NodeId,
+        offer: &MaskOffer,
+    ) -> Result<Vec<([u8; 32], Sign)>, StillMasked> {
+        let partners = self.roster.partners(lost);
+        let mut survivors = partners
+            .filter(|(node, _)| self.survivors.contains(*node))
+            .peekable();
+        if survivors.peek().is_none() {
+            return Ok(Vec::new());
+        }
+        let key = StaticSecret::from(self.combined(lost, offer)?);
+        if public(&key) != offer.mask_key {
+            return Err(StillMasked::FalseShares(lost));
+        }
+        let masks = survivors.map(|(survivor, theirs)| {
+            let seed = pair_seed(&key, &theirs.mask_key, self.roster.context());
+            (seed, sign_of(survivor, lost))
+        });
+        Ok(masks.collect())
+    }
+
+    fn combined(&self, node: NodeId, offer: &MaskOffer) -> Result<[u8; 32], StillMasked> {
+        let shares = self.shares.get(&node).into_iter().flatten();
+        let shares: Vec<(u8, Bytes32)> = shares.map(|(number, share)| (*number, *share)).collect();
+        combine(&shares, offer.threshold).ok_or(StillMasked::Missing(node))
+    }
+}
+
+impl Opening {
+    /// Takes the masks off a part of the sum of the survivors' masked vectors, which begins at `offset`.
+    ///
+    /// Parts are independent, so that callers with several cores can share a long sum among them.
+    pub fn clear(&self, part: &mut [u64], offset: usize) {
+        for (seed, sign) in &self.masks {
+            let off = match sign {
+                Sign::Add => Sign::Subtract,
+                Sign::Subtract => Sign::Add,
+            };
+            stream::apply(part, offset, seed, off);
+        }
+    }
+
+    /// Returns how many masks come off: that many times the length of the vector is drawn.
+    pub fn masks(&self) -> usize {
+        self.masks.len()
+    }
+}

@@ -1,0 +1,148 @@
+//! Who takes part in a masked sum, and who shares a mask with whom.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fednode_core::NodeId;
+use fednode_core::masked::{Bytes32, MaskOffer};
+
+use crate::Context;
+use crate::secrets;
+use crate::survivors::FEWEST;
+
+/// The members of one sum and their offers. Everybody who knows the offers makes the same one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Roster {
+    context: Context,
+    offers: BTreeMap<NodeId, MaskOffer>,
+}
+
+/// A sum with too few members.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("{0} members offer what a masked sum needs: it takes three")]
+pub struct TooFew(pub usize);
+
+impl Roster {
+    /// Makes the largest roster of these offers. `holds` says whose shares each member has opened and found to be true.
+    ///
+    /// A member belongs to it if enough other members hold its shares: otherwise it could be lost and leave its masks
+    /// in the sum. Offers that are not well formed, and those with a mask key that another has, are left out.
+    ///
+    /// # Errors
+    /// Fails if fewer than three are left.
+    pub fn new(
+        context: Context,
+        offers: BTreeMap<NodeId, MaskOffer>,
+        holds: &BTreeMap<NodeId, BTreeSet<NodeId>>,
+    ) -> Result<Self, TooFew> {
+        let mut keys: BTreeMap<Bytes32, usize> = BTreeMap::new();
+        for offer in offers.values() {
+            *keys.entry(offer.mask_key).or_default() += 1;
+        }
+        let mut offers = offers;
+        offers.retain(|node, offer| {
+            keys.get(&offer.mask_key) == Some(&1) && secrets::check(offer, *node).is_ok()
+        });
+        // Whoever is left out may be a holder that others need, so the search goes on until all that are left are safe.
+        loop {
+            let lacking: Vec<NodeId> = offers
+                .iter()
+                .filter(|(node, offer)| !is_held(**node, offer, &offers, holds))
+                .map(|(node, _)| *node)
+                .collect();
+            if lacking.is_empty() {
+                break;
+            }
+            for node in lacking {
+                offers.remove(&node);
+            }
+        }
+        if offers.len() < FEWEST {
+            return Err(TooFew(offers.len()));
+        }
+        Ok(Self { context, offers })
+    }
+
+    /// Returns what the sum is about.
+    pub fn context(&self) -> &Context {
+        &self.context
+    }
+
+    /// Visits the members in node order.
+    pub fn members(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.offers.keys().copied()
+    }
+
+    /// Returns how many members there are.
+    pub fn len(&self) -> usize {
+        self.offers.len()
+    }
+
+    /// Tells whether there are none, which cannot be.
+    pub fn is_empty(&self) -> bool {
+        self.offers.is_empty()
+    }
+
+    /// Tells whether a node is a member.
+    pub fn contains(&self, node: NodeId) -> bool {
+        self.offers.contains_key(&node)
+    }
+
+    /// Returns a member's offer.
+    pub fn offer(&self, node: NodeId) -> Option<&MaskOffer> {
+        self.offers.get(&node)
+    }
+
+    /// Visits the members and their offers in node order.
+    pub(crate) fn offers(&self) -> impl Iterator<Item = (NodeId, &MaskOffer)> + '_ {
+        self.offers.iter().map(|(node, offer)| (*node, offer))
+    }
+
+    /// Visits those who share a mask with a member: each has named the other as a holder.
+    pub fn partners(&self, node: NodeId) -> impl Iterator<Item = (NodeId, &MaskOffer)> + '_ {
+        let holders = self
+            .offers
+            .get(&node)
+            .into_iter()
+            .flat_map(|offer| &offer.holders);
+        holders.filter_map(move |holder| {
+            let offer = self.offers.get(&holder.node)?;
+            number_of(offer, node).map(|_| (holder.node, offer))
+        })
+    }
+
+    /// Returns the name of the roster: members with the same one have the same masks.
+    pub fn id(&self) -> Bytes32 {
+        let keys = self.offers.iter().flat_map(|(node, offer)| {
+            [
+                node.as_bytes().as_slice(),
+                offer.mask_key.as_slice(),
+                offer.own_mask.as_slice(),
+            ]
+        });
+        let parts: Vec<&[u8]> = keys.collect();
+        Bytes32::new(self.context.derive("fednode masked roster 1", &parts))
+    }
+}
+
+/// Tells whether so many members hold a member's shares that its secrets can be put together.
+fn is_held(
+    node: NodeId,
+    offer: &MaskOffer,
+    offers: &BTreeMap<NodeId, MaskOffer>,
+    holds: &BTreeMap<NodeId, BTreeSet<NodeId>>,
+) -> bool {
+    let is_here = |holder: &&fednode_core::masked::ShareHolder| {
+        let held = holds.get(&holder.node);
+        offers.contains_key(&holder.node) && held.is_some_and(|held| held.contains(&node))
+    };
+    let held = offer.holders.iter().filter(is_here).count();
+    held >= usize::from(offer.threshold)
+}
+
+/// Returns the number of a holder's shares in an offer; they count from 1.
+pub(crate) fn number_of(offer: &MaskOffer, holder: NodeId) -> Option<u8> {
+    let place = offer
+        .holders
+        .binary_search_by_key(&holder, |holder| holder.node);
+    u8::try_from(place.ok()? + 1).ok()
+}
