@@ -4,8 +4,9 @@
 //! [`FULL`] others and its work does not grow with the federation (Choi et al. 2020; Bell et al., CCS 2020). The draw
 //! is a hash of the pair, so both find the same, and nobody chooses its holders.
 //!
-//! If a fifth of all nodes works together, the chance that more than half of a node's holders are among them is below
-//! 10⁻¹⁰: of 96 holders 19 are expected, and 49 are needed.
+//! Secrets of a node are safe from those who work together as long as they are not more than half of its holders. With
+//! 1,000 nodes the chance that they are is 3·10⁻¹¹ for a node if a fifth of all work together, and 2·10⁻⁴ if a third do
+//! (hypergeometric, over the number of holders).
 
 use fednode_core::NodeId;
 
