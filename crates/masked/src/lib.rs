@@ -72,11 +72,12 @@ impl Context {
         Self(*hasher.finalize().as_bytes())
     }
 
-    /// Derives 32 bytes for one purpose.
+    /// Derives 32 bytes for one purpose. Each part has its length before it, so that none runs into the next.
     fn derive(&self, purpose: &'static str, parts: &[&[u8]]) -> [u8; 32] {
         let mut hasher = blake3::Hasher::new_derive_key(purpose);
         hasher.update(&self.0);
         for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes());
             hasher.update(part);
         }
         *hasher.finalize().as_bytes()

@@ -68,9 +68,9 @@ impl Member {
     /// Puts the masks on the vector.
     pub fn mask(self, vector: &mut [u64]) -> Masked {
         let context = self.roster.context();
-        for (partner, offer) in self.roster.partners(self.me) {
-            let seed = self.secrets.pair(&offer.mask_key, context);
-            stream::apply(vector, 0, &seed, sign_of(self.me, partner));
+        for partner in self.roster.partners(self.me) {
+            let seed = self.secrets.pair(self.me, partner, context);
+            stream::apply(vector, 0, &seed, sign_of(self.me, partner.0));
         }
         stream::apply(vector, 0, self.secrets.own_mask(), Sign::Add);
         Masked {

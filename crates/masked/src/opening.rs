@@ -74,7 +74,8 @@ impl<'a> Unmasking<'a> {
     /// # Errors
     /// Names what is false in it.
     pub fn hear(&mut self, author: NodeId, said: &Unmask) -> Result<(), UnmaskFault> {
-        if said.survivors != self.survivors.id() {
+        let is_of_roster = self.survivors.roster() == self.roster.id();
+        if !is_of_roster || said.survivors != self.survivors.id() {
             return Err(UnmaskFault::OtherSurvivors);
         }
         let offer = self.roster.offer(author).ok_or(UnmaskFault::Stranger)?;
@@ -158,9 +159,9 @@ impl<'a> Unmasking<'a> {
         if public(&key) != offer.mask_key {
             return Err(StillMasked::FalseShares(lost));
         }
-        let masks = survivors.map(|(survivor, theirs)| {
-            let seed = pair_seed(&key, &theirs.mask_key, self.roster.context());
-            (seed, sign_of(survivor, lost))
+        let masks = survivors.map(|survivor| {
+            let seed = pair_seed((lost, &key), survivor, self.roster.context());
+            (seed, sign_of(survivor.0, lost))
         });
         Ok(masks.collect())
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fednode_core::NodeId;
-use fednode_core::masked::{Bytes32, MaskOffer};
+use fednode_core::masked::{Bytes32, MaskOffer, ShareHolder};
 
 use crate::Context;
 use crate::secrets;
@@ -25,7 +25,7 @@ impl Roster {
     /// Makes the largest roster of these offers. `holds` says whose shares each member has opened and found to be true.
     ///
     /// A member belongs to it if enough other members hold its shares: otherwise it could be lost and leave its masks
-    /// in the sum. Offers that are not well formed, and those with a mask key that another has, are left out.
+    /// in the sum. Offers that are not well formed are left out.
     ///
     /// # Errors
     /// Fails if fewer than three are left.
@@ -34,14 +34,8 @@ impl Roster {
         offers: BTreeMap<NodeId, MaskOffer>,
         holds: &BTreeMap<NodeId, BTreeSet<NodeId>>,
     ) -> Result<Self, TooFew> {
-        let mut keys: BTreeMap<Bytes32, usize> = BTreeMap::new();
-        for offer in offers.values() {
-            *keys.entry(offer.mask_key).or_default() += 1;
-        }
         let mut offers = offers;
-        offers.retain(|node, offer| {
-            keys.get(&offer.mask_key) == Some(&1) && secrets::check(offer, *node).is_ok()
-        });
+        offers.retain(|node, offer| secrets::check(offer, *node).is_ok());
         // Whoever is left out may be a holder that others need, so the search goes on until all that are left are safe.
         loop {
             let lacking: Vec<NodeId> = offers
@@ -110,16 +104,20 @@ impl Roster {
         })
     }
 
-    /// Returns the name of the roster: members with the same one have the same masks.
+    /// Returns the name of the roster, a hash of all offers: members with the same one have the same masks.
     pub fn id(&self) -> Bytes32 {
-        let keys = self.offers.iter().flat_map(|(node, offer)| {
-            [
-                node.as_bytes().as_slice(),
-                offer.mask_key.as_slice(),
-                offer.own_mask.as_slice(),
-            ]
-        });
-        let parts: Vec<&[u8]> = keys.collect();
+        let mut parts: Vec<&[u8]> = Vec::new();
+        for (node, offer) in &self.offers {
+            // The only part of one byte: it marks where an offer begins.
+            let threshold = std::slice::from_ref(&offer.threshold);
+            let keys = [&offer.mask_key, &offer.seal_key, &offer.own_mask];
+            parts.extend([node.as_bytes().as_slice(), threshold]);
+            parts.extend(keys.map(|key| key.as_slice()));
+            for holder in &offer.holders {
+                parts.extend([holder.node.as_bytes().as_slice(), holder.sealed.as_slice()]);
+                parts.extend([holder.own_mask.as_slice(), holder.mask_key.as_slice()]);
+            }
+        }
         Bytes32::new(self.context.derive("fednode masked roster 1", &parts))
     }
 }
@@ -131,7 +129,7 @@ fn is_held(
     offers: &BTreeMap<NodeId, MaskOffer>,
     holds: &BTreeMap<NodeId, BTreeSet<NodeId>>,
 ) -> bool {
-    let is_here = |holder: &&fednode_core::masked::ShareHolder| {
+    let is_here = |holder: &&ShareHolder| {
         let held = holds.get(&holder.node);
         offers.contains_key(&holder.node) && held.is_some_and(|held| held.contains(&node))
     };

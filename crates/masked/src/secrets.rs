@@ -130,8 +130,13 @@ impl Secrets {
     }
 
     /// Returns the seed of the mask that this member shares with another.
-    pub(crate) fn pair(&self, theirs: &Bytes32, context: &Context) -> [u8; 32] {
-        pair_seed(&self.mask, theirs, context)
+    pub(crate) fn pair(
+        &self,
+        me: NodeId,
+        other: (NodeId, &MaskOffer),
+        context: &Context,
+    ) -> [u8; 32] {
+        pair_seed((me, &self.mask), other, context)
     }
 
     pub(crate) fn own_mask(&self) -> &[u8; 32] {
@@ -149,14 +154,19 @@ pub(crate) fn public(secret: &StaticSecret) -> Bytes32 {
 }
 
 /// Returns the seed of the mask of a pair: both work out the same.
-pub(crate) fn pair_seed(secret: &StaticSecret, theirs: &Bytes32, context: &Context) -> [u8; 32] {
-    let shared = secret.diffie_hellman(&PublicKey::from(**theirs));
-    let ours = public(secret);
-    let (low, high) = (ours.min(*theirs), ours.max(*theirs));
+///
+/// It depends on who they are, not only on their keys: whoever copies another's key shares no seed with it.
+pub(crate) fn pair_seed(
+    (node, secret): (NodeId, &StaticSecret),
+    (other, offer): (NodeId, &MaskOffer),
+    context: &Context,
+) -> [u8; 32] {
+    let shared = secret.diffie_hellman(&PublicKey::from(*offer.mask_key));
+    let (low, high) = (node.min(other), node.max(other));
     let parts = [
         shared.as_bytes().as_slice(),
-        low.as_slice(),
-        high.as_slice(),
+        low.as_bytes(),
+        high.as_bytes(),
     ];
     context.derive("fednode masked pair 1", &parts)
 }
@@ -191,18 +201,20 @@ fn seal(
     key: [u8; 32],
     context: &Context,
 ) -> ShareHolder {
-    let mut sealed = *pad;
-    let shares = own.iter().chain(&key);
-    sealed
-        .iter_mut()
-        .zip(shares)
-        .for_each(|(byte, share)| *byte ^= share);
+    let mut shares = [0; 64];
+    shares[..32].copy_from_slice(&own);
+    shares[32..].copy_from_slice(&key);
     ShareHolder {
         node,
-        sealed: ByteArray::new(sealed),
+        sealed: ByteArray::new(xor(&shares, pad)),
         own_mask: context.hash(OWN_SHARE, &own),
         mask_key: context.hash(KEY_SHARE, &key),
     }
+}
+
+/// Seals what is open, and opens what is sealed.
+pub(crate) fn xor(bytes: &[u8; 64], pad: &[u8; 64]) -> [u8; 64] {
+    std::array::from_fn(|place| bytes[place] ^ pad[place])
 }
 
 /// Returns a share without its number, which its place says.

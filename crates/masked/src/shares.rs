@@ -6,7 +6,7 @@ use vsss_rs::Gf256;
 use x25519_dalek::{PublicKey, StaticSecret};
 use zeroize::ZeroizeOnDrop;
 
-use crate::secrets::{self, OfferFault, pad};
+use crate::secrets::{self, OfferFault, pad, xor};
 use crate::{Context, KEY_SHARE, OWN_SHARE};
 
 /// A holder's shares of another member's secrets, of which it reveals one at most.
@@ -58,11 +58,7 @@ pub fn hold(
         me,
         context,
     );
-    let mut opened = *mine.sealed;
-    opened
-        .iter_mut()
-        .zip(pad)
-        .for_each(|(byte, pad)| *byte ^= pad);
+    let opened = xor(&mine.sealed, &pad);
     let own_mask = opened.first_chunk().copied().unwrap_or_default();
     let mask_key = opened.last_chunk().copied().unwrap_or_default();
     let is_true = context.hash(OWN_SHARE, &own_mask) == mine.own_mask

@@ -40,6 +40,9 @@ pub enum SurvivorsFault {
         /// How many there were.
         members: usize,
     },
+    /// They are of another roster than those who confirm them.
+    #[error("survivors of another roster")]
+    OtherRoster,
     /// Too few have confirmed them.
     #[error("survivors that {0} members confirm, which is not more than two thirds")]
     Unconfirmed(usize),
@@ -65,12 +68,15 @@ impl Survivors {
     /// Takes the confirmations of members: each has signed [`Survivors::id`].
     ///
     /// # Errors
-    /// Fails if not more than two thirds of the roster have confirmed.
+    /// Fails for another roster than theirs, and if not more than two thirds of it have confirmed.
     pub fn confirmed(
         self,
         roster: &Roster,
         by: &BTreeSet<NodeId>,
     ) -> Result<Confirmed, SurvivorsFault> {
+        if roster.id() != self.roster {
+            return Err(SurvivorsFault::OtherRoster);
+        }
         let confirmations = by.iter().filter(|node| roster.contains(**node)).count();
         if 3 * confirmations <= 2 * roster.len() {
             return Err(SurvivorsFault::Unconfirmed(confirmations));

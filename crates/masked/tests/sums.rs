@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use common::{Federation, bytes, holds, sum_of, vectors};
 use fednode_core::NodeId;
-use fednode_core::masked::{Bytes32, Unmask};
+use fednode_core::masked::{Bytes32, MaskOffer, Unmask};
 use fednode_masked::graph;
 use fednode_masked::member::{Member, Refusal};
 use fednode_masked::opening::{StillMasked, UnmaskFault, Unmasking};
@@ -206,6 +206,19 @@ fn survivors_of_another_sum_are_refused_and_nothing_is_revealed() {
     let (mut member, refusal) = member.unmask(&foreign).unwrap_err();
     assert_eq!(refusal, Refusal::OtherSum);
     assert_eq!(member.confirm(foreign.survivors()), Err(Refusal::OtherSum));
+    let by: BTreeSet<NodeId> = nodes.iter().copied().collect();
+    let elsewhere = foreign.survivors().clone().confirmed(&first.roster, &by);
+    assert_eq!(elsewhere, Err(SurvivorsFault::OtherRoster));
+    let said = Unmask {
+        survivors: foreign.survivors().id(),
+        own_mask: None,
+        shares: Vec::new(),
+    };
+    let mut mixed = Unmasking::new(&first.roster, foreign.survivors());
+    assert_eq!(
+        mixed.hear(nodes[0], &said),
+        Err(UnmaskFault::OtherSurvivors)
+    );
     // The same nodes in another sum have another name, so that no signature for one counts for the other.
     let own = first.confirm(nodes);
     assert_ne!(own.survivors().id(), foreign.survivors().id());
@@ -254,14 +267,42 @@ fn whoever_gives_too_few_true_shares_is_not_on_the_roster() {
 }
 
 #[test]
-fn a_copied_key_takes_both_off_the_roster() {
+fn whoever_copies_a_key_does_not_take_its_owner_off_the_roster() {
     let mut federation = Federation::new(6, 12);
     let (victim, copier) = (federation.nodes[0], federation.nodes[1]);
+    let nodes = federation.nodes.clone();
     let key = federation.offers[&victim].mask_key;
     federation.offers.get_mut(&copier).unwrap().mask_key = key;
+    // The copier does not know the secret, so it cannot mask: it is lost, and what it gave away proves the lie.
+    let mut published = federation.publish(&vectors(&nodes, 3));
+    assert!(published.members.contains_key(&victim));
+    assert!(!published.members.contains_key(&copier));
+    let others: Vec<NodeId> = nodes.into_iter().filter(|node| *node != copier).collect();
+    let confirmed = published.confirm(others.clone());
+    let said = published.unmask(&confirmed, &others);
+    let still = published.sum(&confirmed, &said).unwrap_err();
+    assert_eq!(still, StillMasked::FalseShares(copier));
+}
+
+#[test]
+fn a_roster_is_named_after_all_that_its_offers_say() {
+    let federation = Federation::new(5, 17);
     let held = holds(&federation.hold());
-    let roster = Roster::new(federation.context, federation.offers.clone(), &held).unwrap();
-    assert!(!roster.contains(victim) && !roster.contains(copier));
+    let roster = |offers: BTreeMap<NodeId, MaskOffer>| {
+        let roster = Roster::new(federation.context, offers, &held);
+        roster.unwrap().id()
+    };
+    let name = roster(federation.offers.clone());
+    let changes: [fn(&mut MaskOffer); 3] = [
+        |offer| offer.holders[1].sealed[0] ^= 1,
+        |offer| offer.holders[1].mask_key[0] ^= 1,
+        |offer| offer.own_mask[0] ^= 1,
+    ];
+    for change in changes {
+        let mut offers = federation.offers.clone();
+        change(offers.get_mut(&federation.nodes[0]).unwrap());
+        assert_ne!(roster(offers), name);
+    }
 }
 
 #[test]
