@@ -75,15 +75,15 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-serve", &[]),
         ("fednode-store", &["core"]),
         ("fednode-net", &["core"]),
-        ("fednode-engine", &["core", "mix"]),
-        ("fednode-sim", &["core", "mix", "engine"]),
+        ("fednode-engine", &["core", "masked", "mix"]),
+        ("fednode-sim", &["core", "masked", "mix", "engine"]),
         (
             "fednode-learn",
             &["core", "mix", "data", "kernels", "onnx", "privacy"],
         ),
         (
             "fednode-runtime",
-            &["core", "mix", "privacy", "engine", "store", "net"],
+            &["core", "masked", "mix", "privacy", "engine", "store", "net"],
         ),
         ("fednode-page", &["core", "runtime"]),
         (

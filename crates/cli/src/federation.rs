@@ -28,6 +28,8 @@ const MATCHING: &str = "hyper.matching";
 const BY_DEFAULT: &str = "agreement";
 /// The key of a promise of privacy.
 const EPSILON: &str = "privacy.epsilon";
+/// The key of how what is averaged is added up.
+const SUMS: &str = "privacy.sums";
 /// The key of a preset of the pool.
 const POOL: &str = "pool.preset";
 
@@ -87,7 +89,7 @@ pub struct Args {
     /// fixed, paper, code or best.
     #[arg(long, value_name = "PRESET", num_args = 0..=1, require_equals = true, default_missing_value = "fixed")]
     pub pool: Option<String>,
-    /// What members may learn of a node's samples: `open`, or `dp:EPSILON`, with which nodes publish statistics or training with noise.
+    /// What members may learn of a node's samples: `open`, `masked`, with which they see sums alone, or `dp:EPSILON`, with which nodes publish statistics or training with noise.
     #[arg(long, value_name = "MODE")]
     pub privacy: Option<PrivacyMode>,
     /// Any key of federation.toml or hyper-parameter of the algorithm; may be repeated.
@@ -357,7 +359,10 @@ fn assignments(args: &Args) -> Vec<Assignment> {
     put(POOL, args.pool.clone());
     match args.privacy {
         Some(PrivacyMode::Differential(epsilon)) => put(EPSILON, Some(epsilon.to_string())),
-        Some(PrivacyMode::Open) => assignments.retain(|set| set.key != EPSILON),
+        Some(PrivacyMode::Masked) => put(SUMS, Some("masked".to_owned())),
+        Some(PrivacyMode::Open) => {
+            assignments.retain(|set| ![EPSILON, SUMS].contains(&set.key.as_str()));
+        }
         None => {}
     }
     assignments.extend(args.set.iter().cloned());

@@ -7,6 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::limits::CLOCK_SKEW;
+use crate::masked::{Agreement, MAX_HOLDERS, MaskOffer, Proposal, Unmask};
 use crate::{
     AdvertId, BlobId, BlobRef, ClosingId, FederationId, FederationSpec, InlineProxies, Lineage,
     MAX_BLOB_BYTES, MAX_EXPERTS, NodeId, Round, Sketches, Timestamp,
@@ -72,6 +73,12 @@ pub enum Body {
     Leave,
     /// "This node signed something false, and here is the proof."
     Fault(Fault),
+    /// "Let us add up these masked vectors."
+    Propose(Proposal),
+    /// "I agree that these are added up, and no others."
+    Agree(Agreement),
+    /// "This takes the masks off their sum."
+    Unmask(Unmask),
 }
 
 /// A finished local update.
@@ -100,8 +107,11 @@ pub struct Local {
     pub peers: Vec<NodeId>,
     /// Class statistics, for algorithms that exchange them.
     pub statistics: Option<BlobRef>,
-    /// Training samples behind it.
+    /// Training samples behind it; 0 where sums are masked, which keep that to themselves.
     pub n_samples: u32,
+    /// What the masked sum of the next round needs of the node, where sums are masked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer: Option<Box<MaskOffer>>,
 }
 
 /// One expert on offer.
@@ -175,6 +185,9 @@ pub struct Global {
     pub parent: Lineage,
     /// The closed round that this one follows; nothing before the first.
     pub previous: Option<ClosingId>,
+    /// The words that took the masks off the sum, and who said them, where sums are masked.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmasked: Vec<(NodeId, AdvertId)>,
 }
 
 /// A frozen private module on offer (PM-MoE), or the word that its owner keeps it.
@@ -308,15 +321,15 @@ impl Body {
             Self::Withdraw(_) => "withdraw",
             Self::Leave => "leave",
             Self::Fault(_) => "fault",
+            Self::Propose(_) => "propose",
+            Self::Agree(_) => "agree",
+            Self::Unmask(_) => "unmask",
         }
     }
 
     /// Tells whether it travels on the control topic, where it must not queue behind local updates.
     pub const fn is_control(&self) -> bool {
-        matches!(
-            self,
-            Self::Global(_) | Self::Withdraw(_) | Self::Leave | Self::Fault(_)
-        )
+        !matches!(self, Self::Local(_) | Self::Pool(_))
     }
 
     /// Returns the blobs that an accepted advert allows to be fetched.
@@ -338,7 +351,9 @@ impl Body {
             }
             Self::Global(global) => global.blobs(),
             Self::Pool(offer) => offer.blob.into_iter().collect(),
+            Self::Propose(proposal) => shared_of(&proposal.members).collect(),
             Self::Withdraw(_) | Self::Leave | Self::Fault(_) => Vec::new(),
+            Self::Agree(_) | Self::Unmask(_) => Vec::new(),
         }
     }
 
@@ -355,7 +370,12 @@ impl Body {
             Self::Withdraw(withdraw) if withdraw.blobs.len() > MAX_WITHDRAWN => {
                 Err(AdvertError::Bounds("too many withdrawn blobs"))
             }
+            Self::Propose(proposal) => check_members(&proposal.members),
+            Self::Unmask(said) if said.shares.len() > MAX_HOLDERS => {
+                Err(AdvertError::Bounds("too many shares"))
+            }
             Self::Pool(_) | Self::Withdraw(_) | Self::Leave | Self::Fault(_) => Ok(()),
+            Self::Agree(_) | Self::Unmask(_) => Ok(()),
         }
     }
 }
@@ -376,6 +396,7 @@ impl Local {
             peers,
             statistics,
             n_samples,
+            offer: None,
         }
     }
 
@@ -396,6 +417,13 @@ impl Local {
             }
             () if inline_bytes > MAX_INLINE_PROXY_BYTES => {
                 Err(AdvertError::Bounds("oversized inline proxies"))
+            }
+            () if self
+                .offer
+                .as_ref()
+                .is_some_and(|offer| offer.holders.len() > MAX_HOLDERS) =>
+            {
+                Err(AdvertError::Bounds("too many holders of shares"))
             }
             () => Ok(()),
         }
@@ -427,32 +455,40 @@ impl Global {
             hasher.update(&member.weight.to_bits().to_le_bytes());
             hasher.update(member.advert.as_bytes());
         }
+        // Without masks there is nothing to hash, so closings of open sums have the names that they always had.
+        for (node, advert) in &self.unmasked {
+            hasher.update(node.as_bytes());
+            hasher.update(advert.as_bytes());
+        }
         ClosingId::from_bytes(*hasher.finalize().as_bytes())
     }
 
     fn blobs(&self) -> Vec<BlobRef> {
-        self.members
-            .iter()
-            .map(|member| member.shared)
-            .chain([self.mean])
-            .collect()
+        shared_of(&self.members).chain([self.mean]).collect()
     }
 
     fn check(&self) -> Result<(), AdvertError> {
-        let ordered = self
-            .members
-            .windows(2)
-            .all(|pair| pair[0].node < pair[1].node);
-        let weighted = self
-            .members
-            .iter()
-            .all(|member| member.weight.is_finite() && member.weight > 0.0);
-        match () {
-            () if self.members.is_empty() => Err(AdvertError::Bounds("no members")),
-            () if self.members.len() > MAX_MEMBERS => Err(AdvertError::Bounds("too many members")),
-            () if !ordered => Err(AdvertError::Bounds("members out of order or counted twice")),
-            () if !weighted => Err(AdvertError::Bounds("a member of impossible weight")),
-            () => Ok(()),
+        if self.unmasked.len() > MAX_HOLDERS + 1 {
+            return Err(AdvertError::Bounds("too many words that take masks off"));
         }
+        check_members(&self.members)
+    }
+}
+
+fn shared_of(members: &[Member]) -> impl Iterator<Item = BlobRef> + '_ {
+    members.iter().map(|member| member.shared)
+}
+
+fn check_members(members: &[Member]) -> Result<(), AdvertError> {
+    let is_ordered = members.is_sorted_by(|a, b| a.node < b.node);
+    let has_weight = |member: &Member| member.weight.is_finite() && member.weight > 0.0;
+    match () {
+        () if members.is_empty() => Err(AdvertError::Bounds("no members")),
+        () if members.len() > MAX_MEMBERS => Err(AdvertError::Bounds("too many members")),
+        () if !is_ordered => Err(AdvertError::Bounds("members out of order or counted twice")),
+        () if !members.iter().all(has_weight) => {
+            Err(AdvertError::Bounds("a member of impossible weight"))
+        }
+        () => Ok(()),
     }
 }

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteArray;
 
-use crate::NodeId;
+use crate::{BlobRef, ClosingId, Global, Lineage, Member, NodeId};
 
 /// Most nodes that hold shares of one member's secrets: shares are numbered by one byte.
 pub const MAX_HOLDERS: usize = 255;
@@ -45,6 +45,39 @@ pub struct ShareHolder {
     pub own_mask: Bytes32,
     /// The hash of the latter share.
     pub mask_key: Bytes32,
+}
+
+/// Whose masked vectors are to be added up, as whoever closes the round proposes it: a closed round without its mean.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proposal {
+    /// Whom the closing will count, in node order.
+    pub members: Vec<Member>,
+    /// The mean that all of them trained from.
+    pub parent: Lineage,
+    /// The closed round that this one follows; nothing before the first.
+    pub previous: Option<ClosingId>,
+}
+
+impl Proposal {
+    /// Returns the closing that it may become, with this mean and these words that took the masks off.
+    pub fn closed(self, mean: BlobRef, unmasked: Vec<(NodeId, crate::AdvertId)>) -> Global {
+        Global {
+            members: self.members,
+            mean,
+            parent: self.parent,
+            previous: self.previous,
+            unmasked,
+        }
+    }
+}
+
+/// A member's word that it takes masks off for these survivors and for no others. It says so once in a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Agreement {
+    /// The hash of the survivors: those whose masked vectors are added up.
+    pub survivors: Bytes32,
 }
 
 /// What a member says after a masked sum, once: what takes the masks off the sum of the survivors.

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::masked::MaskOffer;
 use crate::{BlobRef, ExpertOffer, Lineage, NodeId, ProxyOffer, Round, Sketches};
 
 /// How good a model is on one split of a node's data.
@@ -40,6 +41,9 @@ pub struct LocalReport {
     pub train_loss: f64,
     /// Share of training samples routed to each expert in this round.
     pub expert_share: Vec<f64>,
+    /// What the masked sum of the next round needs of the node, where sums are masked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub offer: Option<Box<MaskOffer>>,
 }
 
 impl LocalReport {

@@ -9,6 +9,7 @@
 //! Derived from the spec once. Whoever wants to know what is special about a round asks the schedule, and nobody else
 //! compares round numbers.
 
+use crate::spec::Sums;
 use crate::{Exchange, FederationSpec, Round, Weighting};
 
 /// What a round is, or what comes after the last one.
@@ -49,6 +50,8 @@ pub struct Schedule {
     /// One for each round, then those after the last.
     stages: Vec<Stage>,
     n_rounds: usize,
+    /// Whether parts are averaged under masks, where nobody knows another's samples.
+    masks: bool,
 }
 
 impl Schedule {
@@ -80,7 +83,11 @@ impl Schedule {
         if spec.pool.is_enabled() {
             stages.push(Stage::Pool);
         }
-        Self { stages, n_rounds }
+        Self {
+            stages,
+            n_rounds,
+            masks: spec.privacy.sums == Sums::Masked,
+        }
     }
 
     /// Returns what a round is; `None` before the first and after the last.
@@ -126,9 +133,24 @@ impl Schedule {
         }
     }
 
+    /// Tells whether parts are averaged under masks.
+    pub fn masks(&self) -> bool {
+        self.masks
+    }
+
     /// Returns how parts of a round are weighted when they are averaged: as the algorithm wants it, but what is
     /// added up by samples, since it is divided by those.
+    ///
+    /// Under masks all parts count alike: a member's own weight is within its part ([`Self::own_weighting`]).
     pub fn weighting(&self, round: Round, exchange: &Exchange) -> Weighting {
+        if self.masks {
+            return Weighting::Uniform;
+        }
+        self.own_weighting(round, exchange)
+    }
+
+    /// Returns how a node weighs its own part, which under masks it does before it puts them on.
+    pub fn own_weighting(&self, round: Round, exchange: &Exchange) -> Weighting {
         match &exchange.averaging {
             Some(_) if self.gathers_statistics_in(round) || self.prepares_in(round) => {
                 Weighting::Samples

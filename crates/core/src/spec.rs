@@ -37,7 +37,7 @@ pub use self::data::{DataSpec, Fingerprints};
 pub use self::hyper::HyperValue;
 pub use self::layers::{ConvSpec, DECLARED, LayerSpec, Layers, LayersError, MOST_LAYERS};
 pub use self::pool::{PoolSpec, Preset};
-pub use self::privacy::{NoMode, PrivacyMode, PrivacySpec};
+pub use self::privacy::{NoMode, PrivacyMode, PrivacySpec, Sums};
 pub use self::round::RoundSpec;
 pub use self::schedule::Schedule;
 pub use self::statistics::{StatisticsFeatures, StatisticsGate, StatisticsSpec};

@@ -22,7 +22,7 @@ use fednode_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::chain;
-use crate::closing::{Base, Closer};
+use crate::closing::{Base, Closer, Step, Surroundings};
 use crate::cohort::Cohort;
 use crate::event::{Arrival, AverageReport, Fetch, FetchKind, Input, Note, Output, Purpose, Timer};
 use crate::follower::Follower;
@@ -111,12 +111,13 @@ impl Aggregator {
     /// Makes an aggregator that goes on after a closed round.
     pub fn restore(spec: Arc<FederationSpec>, me: NodeId, head: Head) -> Self {
         let schedule = Arc::new(Schedule::of(&spec));
+        let masks_of = schedule.masks().then(|| spec.id());
         Self {
             draws: spec.draw_seed(),
             broadcast_set: BroadcastSet::of(&spec),
             me,
             view: View::new(2),
-            chain: Follower::new(head),
+            chain: Follower::new(head, masks_of),
             open: OpenRound::new(&spec, &schedule, Timestamp::default()),
             n_members: 0,
             synced: false,
@@ -167,6 +168,7 @@ impl Aggregator {
             Input::Trained(_)
             | Input::Merged(_)
             | Input::Proxies { .. }
+            | Input::Unmasked { .. }
             | Input::Module(_)
             | Input::Pooled(_) => {
                 debug_assert!(false, "an aggregator neither trains nor merges");
@@ -244,6 +246,13 @@ impl Aggregator {
             }
             Body::Global(_) => self.consider_globals(),
             Body::Leave => self.open.closer.remove(advert.author),
+            Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) => {
+                let (author, round) = (advert.author, advert.round);
+                if author != self.me && self.view.contradicts_itself(author, round) {
+                    self.outbox.note(Note::Equivocated(author));
+                    self.convict(author, "told some one thing and others another".to_owned());
+                }
+            }
             Body::Fault(_) | Body::Pool(_) => {}
             Body::Withdraw(withdraw) => {
                 let needed = self.needed_blobs();
@@ -393,6 +402,9 @@ impl Aggregator {
         if self.open.closer.is_averaging() || may_be_behind {
             return;
         }
+        if self.open.closer.has_proposed() {
+            return self.order_mean();
+        }
         let expected = self.renew_expected();
         let (round, n_expected) = (expected.round, expected.nodes.len());
         // The larger of both: those who are here may be few because the others have not arrived yet.
@@ -440,11 +452,26 @@ impl Aggregator {
     }
 
     fn order_mean(&mut self) {
-        if let Some(parent) = self.parent() {
-            let previous = self.head().closing;
-            let base = Base { previous, parent };
-            let order = self.open.closer.order_mean(base, self.draws);
-            self.outbox.push_some(order.map(Output::Average));
+        let Some(parent) = self.parent() else {
+            return;
+        };
+        let previous = self.head().closing;
+        let base = Base { previous, parent };
+        let patience = self.spec.round.grace() / 2;
+        let around = Surroundings {
+            chain: &self.chain,
+            view: &self.view,
+            now: self.now,
+            patience,
+        };
+        match self.open.closer.next(base, self.draws, around) {
+            Some(Step::Average(order)) => self.outbox.push(Output::Average(order)),
+            Some(Step::Propose(round, proposal)) => {
+                let until = self.now + patience;
+                self.outbox.set_timer(Timer::Unmask(round), until);
+                self.outbox.publish(round, Body::Propose(proposal));
+            }
+            None => {}
         }
     }
 
@@ -475,10 +502,10 @@ impl Aggregator {
         let Some(parent) = self.parent() else {
             return self.open.closer.reopen();
         };
-        let global = self.chain.close(parent, mean.blob, mean.members);
+        let round = mean.round;
+        let global = self.chain.close(parent, mean);
         // Published before it is followed: the announcement names the head that it follows.
-        self.outbox
-            .publish(mean.round, Body::Global(global.clone()));
-        self.follow(self.me, mean.round, &global);
+        self.outbox.publish(round, Body::Global(global.clone()));
+        self.follow(self.me, round, &global);
     }
 }

@@ -3,17 +3,21 @@
 //! A machine holds a closing against the adverts that it has heard before it follows it. An auditor holds it against those that
 //! were kept, years later and without a network. Both ask here.
 
-use fednode_core::{Accepted, Body, FederationSpec, Global, Local, Member, Round, Schedule};
+use fednode_core::masked::Unmask;
+use fednode_core::{
+    Accepted, AdvertId, Body, FederationSpec, Global, Local, Member, NodeId, Round, Schedule,
+};
 
 use crate::closing::weights;
+use crate::masks::Sum;
 
 /// What members say of a closing that counts them.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Confirmation {
     /// All signed what they are counted with.
     Full,
-    /// The adverts of these members are not known; or all are, and most are of an earlier round.
-    Lacking(Vec<Member>),
+    /// These adverts of these members are not known; or all are, and most are of an earlier round.
+    Lacking(Vec<(NodeId, AdvertId)>),
     /// A member signed otherwise, or weighs otherwise than it must.
     False(String),
 }
@@ -29,7 +33,7 @@ pub fn confirm<'a>(
     let (mut lacking, mut samples, mut in_round) = (Vec::new(), Vec::new(), 0);
     for member in &global.members {
         let Some(advert) = signed(member) else {
-            lacking.push(*member);
+            lacking.push((member.node, member.advert));
             continue;
         };
         let Some(local) = counted_so(member, advert, global) else {
@@ -38,6 +42,10 @@ pub fn confirm<'a>(
                 "it counts {node} otherwise than that node signed"
             ));
         };
+        // Masks are of one round, and cancel in no other.
+        if schedule.masks() && advert.round != round {
+            return Confirmation::False("it counts parts of another round".to_owned());
+        }
         samples.push(local.n_samples);
         in_round += usize::from(advert.round >= round);
     }
@@ -52,6 +60,50 @@ pub fn confirm<'a>(
         return Confirmation::False("it weighs its members otherwise than all must".to_owned());
     }
     Confirmation::Full
+}
+
+/// Holds a closing of a masked sum against the sum's roster and the words that took its masks off. `said` returns an advert
+/// of a node by its name, if it is known.
+pub fn confirm_masks<'a>(
+    sum: &Sum,
+    (round, global): (Round, &Global),
+    said: impl Fn(NodeId, AdvertId) -> Option<&'a Accepted>,
+) -> Confirmation {
+    let is_false = |why: &str| Confirmation::False(why.to_owned());
+    let mut members = global.members.iter();
+    if !members.all(|member| sum.admits(member.node, member.shared.id, global.parent)) {
+        return is_false("it counts parts that are not of its sum");
+    }
+    let survivors = match sum.survivors(&global.members) {
+        // Nothing was added up, so nothing has changed.
+        None if global.mean.id == global.parent => return Confirmation::Full,
+        None => return is_false("it has a mean, and nobody's part was to be added up"),
+        Some(Err(why)) => return Confirmation::False(why),
+        Some(Ok(survivors)) => survivors,
+    };
+    let (mut words, mut lacking) = (Vec::new(), Vec::new());
+    for (node, advert) in &global.unmasked {
+        match said(*node, *advert).map(|said| word_of(said, *node, round)) {
+            Some(Some(word)) => words.push((*node, word)),
+            Some(None) => return is_false("it names words that are none"),
+            None => lacking.push((*node, *advert)),
+        }
+    }
+    if !lacking.is_empty() {
+        return Confirmation::Lacking(lacking);
+    }
+    match sum.opens(&survivors, &words) {
+        Ok(()) => Confirmation::Full,
+        Err(why) => Confirmation::False(why),
+    }
+}
+
+/// Returns the word that takes masks off in a round, if this node said that there.
+fn word_of(said: &Accepted, node: NodeId, round: Round) -> Option<&Unmask> {
+    match &said.body {
+        Body::Unmask(word) if (said.author, said.round) == (node, round) => Some(word),
+        _ => None,
+    }
 }
 
 /// Returns a member's update if the closing counts it as its author signed it.

@@ -11,13 +11,16 @@
 use std::time::Duration;
 
 use fednode_core::draw::{DrawSeed, draw};
+use fednode_core::masked::Proposal;
 use fednode_core::{
-    BroadcastSet, FederationSpec, Global, Lineage, Member, NodeId, Round, Schedule, Timestamp,
+    AdvertId, BlobRef, BroadcastSet, FederationSpec, Global, Lineage, Member, NodeId, Round,
+    Schedule, Timestamp,
 };
 
 use crate::certificate::{self, Confirmation};
 use crate::event::{Lacking, Timer};
-use crate::follower::Announced;
+use crate::follower::{Announced, Follower};
+use crate::masks::Sum;
 use crate::outbox::Outbox;
 use crate::state::Head;
 use crate::view::View;
@@ -50,6 +53,8 @@ pub(crate) struct Judge<'a> {
     pub(crate) broadcast_set: BroadcastSet,
     pub(crate) view: &'a View,
     pub(crate) head: &'a Head,
+    /// Who takes part in masked sums.
+    pub(crate) chain: &'a Follower,
     pub(crate) me: NodeId,
     /// Whether this machine trains itself in the round.
     pub(crate) trains: bool,
@@ -118,7 +123,8 @@ impl Judge<'_> {
         let mut members = said.global.members.iter();
         let own = members.find(|member| member.node == self.me && is_later);
         let unknown = own.filter(|member| self.view.signed(member).is_none());
-        let unknown: Vec<Member> = unknown.copied().into_iter().collect();
+        let unknown = unknown.map(|member| (member.node, member.advert));
+        let unknown: Vec<(NodeId, AdvertId)> = unknown.into_iter().collect();
         lacking_of(&unknown, said.author)
     }
 
@@ -155,19 +161,61 @@ impl Judge<'_> {
 
     /// Holds every member against the advert that it signed.
     fn confirm(&self, round: Round, global: &Global) -> Confirmation {
+        let confirmation = self.confirm_members(round, global);
+        if confirmation != Confirmation::Full || !self.schedule.masks() {
+            return confirmation;
+        }
+        // The sums of statistics are no model, so there is nothing that could stand in for them.
+        if self.schedule.gathers_statistics_in(round) && global.mean.id == global.parent {
+            return Confirmation::False("it has no statistics".to_owned());
+        }
+        let said = |node, advert| self.view.word(node, advert);
+        // Who does not know the roster any more, after a restart, believes those who do.
+        match self.chain.sum_for(self.view, global.previous, round) {
+            Some(sum) => certificate::confirm_masks(&sum, (round, global), said),
+            None => Confirmation::Full,
+        }
+    }
+
+    /// Holds every member against its update alone.
+    fn confirm_members(&self, round: Round, global: &Global) -> Confirmation {
         let signed = |member: &Member| self.view.signed(member);
         certificate::confirm(self.spec, self.schedule, (round, global), signed)
+    }
+
+    /// Judges a proposal of whose masked parts to add up: whether to agree to it now.
+    pub(crate) fn judge_proposal(&self, sum: &Sum, author: NodeId, proposal: &Proposal) -> Verdict {
+        let round = sum.round();
+        let mean = BlobRef {
+            id: proposal.parent,
+            size: 0,
+        };
+        let closing = proposal.clone().closed(mean, Vec::new());
+        if closing.previous != self.head.closing || !self.is_parent(closing.parent) {
+            return Verdict::Old;
+        }
+        let mut members = closing.members.iter();
+        let fits = |member: &Member| sum.admits(member.node, member.shared.id, closing.parent);
+        if !members.all(fits) || !matches!(sum.survivors(&closing.members), Some(Ok(_))) {
+            return Verdict::False("it proposes parts that cannot be added up".to_owned());
+        }
+        match self.confirm_members(round, &closing) {
+            Confirmation::False(falsehood) => Verdict::False(falsehood),
+            Confirmation::Lacking(lacking) => Verdict::Unconfirmed(lacking_of(&lacking, author)),
+            Confirmation::Full if self.is_enough(author, round, &closing) => Verdict::Next,
+            Confirmation::Full => Verdict::Unconfirmed(Vec::new()),
+        }
     }
 }
 
 /// Names the adverts of members that are lacking.
-fn lacking_of(members: &[Member], named_by: NodeId) -> Vec<Lacking> {
-    let lacking = |member: &Member| Lacking {
-        advert: member.advert,
-        author: member.node,
+fn lacking_of(adverts: &[(NodeId, AdvertId)], named_by: NodeId) -> Vec<Lacking> {
+    let lacking = |(author, advert): &(NodeId, AdvertId)| Lacking {
+        advert: *advert,
+        author: *author,
         named_by,
     };
-    members.iter().map(lacking).collect()
+    adverts.iter().map(lacking).collect()
 }
 
 /// Returns how many bytes a part or a mean can have at most that follows the head: what is announced is reserved before
@@ -231,8 +279,8 @@ mod tests {
     use std::sync::Arc;
 
     use fednode_core::{
-        Accepted, Advert, AdvertId, Averaging, BlobId, BlobRef, Body, ClosingId, FederationId,
-        Local, Role, Rule, Sequence, Timestamp, Weighting,
+        Accepted, Advert, Averaging, BlobId, Body, ClosingId, FederationId, Local, Role, Rule,
+        Sequence, Timestamp, Weighting,
     };
 
     use super::*;
@@ -297,6 +345,7 @@ mod tests {
             mean: blob(50),
             parent: blob(follows).id,
             previous: Some(closing(follows)),
+            unmasked: Vec::new(),
         }
     }
 
@@ -344,12 +393,14 @@ mod tests {
 
         fn verdict(&self, round: u32, global: &Global) -> Verdict {
             let schedule = Schedule::of(&self.spec);
+            let chain = Follower::new(self.head.clone(), None);
             let judge = Judge {
                 spec: &self.spec,
                 schedule: &schedule,
                 broadcast_set: BroadcastSet::of(&self.spec),
                 view: &self.view,
                 head: &self.head,
+                chain: &chain,
                 me: node(1),
                 trains: true,
                 aggregates: false,

@@ -9,10 +9,15 @@
 //! The bootstrap aggregator and a node that acts in its place use the same machine. It knows nothing of time; its owner
 //! asks whether everybody is in, or a quorum, and decides when the grace is over.
 
+mod masking;
+
+pub(crate) use masking::{Masking, Surroundings};
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::draw::{DrawSeed, draw};
+use fednode_core::masked::Proposal;
 use fednode_core::{
     AdvertId, BlobId, BlobRef, ClosingId, FederationSpec, Lineage, Local, MAX_MEMBERS, Member,
     NodeId, Round, Schedule, Weighting,
@@ -79,6 +84,9 @@ pub(crate) struct Closer {
     ordered: Vec<AdvertId>,
     /// Those have no mean, so it is not ordered again.
     is_futile: bool,
+    /// Where sums are masked: how far this one is.
+    #[serde(default)]
+    masked: Masking,
 }
 
 /// The mean of a round that can be closed.
@@ -87,6 +95,17 @@ pub(crate) struct Mean {
     pub(crate) round: Round,
     pub(crate) blob: BlobRef,
     pub(crate) members: Vec<Member>,
+    /// The words that took the masks off, where sums are masked.
+    pub(crate) unmasked: Vec<(NodeId, AdvertId)>,
+}
+
+/// What whoever closes a round does next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It computes.
+    Average(AverageOrder),
+    /// It asks the members whether these are added up.
+    Propose(Round, Proposal),
 }
 
 impl Closer {
@@ -104,6 +123,7 @@ impl Closer {
             is_averaging: false,
             ordered: Vec::new(),
             is_futile: false,
+            masked: Masking::default(),
         }
     }
 
@@ -239,9 +259,9 @@ impl Closer {
     }
 
     /// Tells whether parts of other rounds than the one that is closed do not count: where only some nodes train in a round,
-    /// those of another one have a round of their own.
+    /// those of another one have a round of their own. Masks are of one round, too.
     fn is_of_one_round(&self) -> bool {
-        self.spec.round.participation < 1.0
+        self.spec.round.participation < 1.0 || self.schedule.masks()
     }
 
     /// Returns the expected nodes whose update was not heard, for `status`.
@@ -350,6 +370,7 @@ impl Closer {
             round,
             purpose: Purpose::Close,
             members,
+            masked: None,
         })
     }
 
@@ -361,6 +382,10 @@ impl Closer {
         report: AverageReport,
         outbox: &mut Outbox,
     ) -> Option<Mean> {
+        // It may answer a closing that this one has replaced, and know other words than this one.
+        if self.schedule.masks() && !self.is_averaging {
+            return None;
+        }
         let is_whole = report.lost.is_empty() && report.rejected.is_empty();
         if let Some(reason) = report.impossible.filter(|_| is_whole) {
             // Computed again from the same parts it would fail again, at once and for ever.
@@ -384,9 +409,11 @@ impl Closer {
             round: report.round,
             blob,
             members: report.members,
+            unmasked: self.masked.words_used(),
         });
         if mean.is_none() {
             self.is_averaging = false;
+            self.masked.on_no_mean(&self.ordered, is_whole);
         }
         mean
     }

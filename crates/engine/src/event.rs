@@ -11,6 +11,7 @@
 //! | [`Output::Module`] | [`Input::Module`] |
 //! | [`Output::Pool`] | [`Input::Pooled`] |
 //! | [`Output::SetTimer`] | [`Input::Timer`], unless set again |
+//! | [`Output::Unmask`] | [`Input::Unmasked`] |
 //! | [`Output::Ask`] | [`Input::Advert`], once for each advert that somebody has |
 //! | [`Output::Publish`], [`Output::Follow`], [`Output::Save`], [`Output::Strike`], [`Output::Ban`], [`Output::Forget`], [`Output::Note`] | nothing |
 //!
@@ -19,6 +20,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use fednode_core::masked::Unmask;
 use fednode_core::{
     Accepted, AdvertId, BlobId, BlobRef, Body, ExpertId, LocalReport, Member, NodeId, PlanRow,
     ProxySet, Role, Round, Timestamp,
@@ -26,6 +28,7 @@ use fednode_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::{as_list, shared};
+use crate::masks::{MaskOrder, Masked, UnmaskOrder};
 
 /// Something that happened.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -81,6 +84,13 @@ pub enum Input {
     Merged(MergeReport),
     /// An average is computed.
     Averaged(AverageReport),
+    /// The word that takes masks off is made; nothing if the node's secrets of that round are gone.
+    Unmasked {
+        /// The round of the sum.
+        round: Round,
+        /// The word.
+        word: Option<Unmask>,
+    },
     /// The private module is made and in the store; `None` if the algorithm has none.
     Module(Option<ModuleReport>),
     /// The pool is assembled and the trainer serves the result.
@@ -153,7 +163,12 @@ pub enum Output {
     Train {
         /// The round.
         round: Round,
+        /// What to do about masked sums, where sums are masked.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        masks: Option<Box<MaskOrder>>,
     },
+    /// Say what takes this node's masks off a sum. The secrets of that round are gone afterwards.
+    Unmask(Box<UnmaskOrder>),
     /// Mix experts and adopt the shared part.
     Merge(MergeOrder),
     /// Compute a mean.
@@ -241,6 +256,8 @@ pub enum Timer {
     Deadline(Round),
     /// Nobody closed this round: go on alone.
     GiveUp(Round),
+    /// A proposal of this round may be agreed to now, or everybody's word on it has been waited for.
+    Unmask(Round),
     /// Modules that have not been offered after this last round are not waited for any longer.
     Pool(Round),
 }
@@ -316,6 +333,9 @@ pub struct AverageOrder {
     pub purpose: Purpose,
     /// Whose shared parts, all of them held, in node order.
     pub members: Vec<Member>,
+    /// How masks come off, where sums are masked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub masked: Option<Box<Masked>>,
 }
 
 /// What became of an average.

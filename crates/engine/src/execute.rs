@@ -3,6 +3,8 @@
 //! The daemon calls them on a worker thread with the store behind `load`; the simulator with a map. This is gate four
 //! for hostile input: shape, finiteness and norm against our own model, in one place.
 
+mod masked;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -252,6 +254,9 @@ pub fn average(
     spec: &FederationSpec,
     load: Load<'_>,
 ) -> (Option<ParamSet>, AverageReport) {
+    if let Some(masked) = order.masked.as_deref() {
+        return masked::average(order, masked, load);
+    }
     let mut report = AverageReport::of(order);
     let Some(averaging) = &spec.exchange.averaging else {
         return (None, report);
@@ -441,6 +446,7 @@ mod tests {
         let mut order = AverageOrder {
             round: Round(1),
             purpose: Purpose::Close,
+            masked: None,
             members: (1..).zip(held.values()).map(member).collect(),
         };
         let spec = FederationSpec {

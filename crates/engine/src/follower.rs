@@ -3,12 +3,18 @@
 //! A small machine that nodes and aggregators share. What they differ in is an argument: which announced rounds are
 //! considered, and which of two good ones is better. [`crate::chain`] judges a single round.
 
-use fednode_core::{AdvertId, ClosingId, Global, Lineage, Member, NodeId, Round};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use fednode_core::masked::Proposal;
+use fednode_core::{AdvertId, Body, ClosingId, FederationId, Global, Lineage, NodeId, Round};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Judge, Verdict};
-use crate::closing::Base;
+use crate::closing::{Base, Mean};
+use crate::encoding::shared;
 use crate::event::Lacking;
+use crate::masks::{Masked, Sum};
 use crate::state::Head;
 use crate::support::Fork;
 use crate::view::View;
@@ -116,6 +122,17 @@ impl Judge<'_> {
     }
 }
 
+/// Rosters that are remembered: of the next round's sum, and of those whose closings may still be tried.
+const ROSTERS: usize = 4;
+
+/// A closed round, and the masked sum of the round after it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct After {
+    closing: ClosingId,
+    #[serde(with = "shared")]
+    sum: Arc<Sum>,
+}
+
 /// The chain that a machine follows.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Follower {
@@ -124,20 +141,82 @@ pub(crate) struct Follower {
     is_unconfirmed: bool,
     /// Whether another chain may get more votes.
     is_outvoted: bool,
+    /// The federation, where its sums are masked.
+    #[serde(default)]
+    masks_of: Option<FederationId>,
+    /// The masked sums after the last closed rounds, the newest last.
+    #[serde(default)]
+    sums: VecDeque<After>,
 }
 
 impl Follower {
-    pub(crate) fn new(head: Head) -> Self {
+    /// Follows a head. `masks_of` is the federation, where its sums are masked.
+    pub(crate) fn new(head: Head, masks_of: Option<FederationId>) -> Self {
         Self {
             head,
             is_unconfirmed: false,
             is_outvoted: false,
+            masks_of,
+            sums: VecDeque::new(),
         }
+    }
+
+    /// Returns the masked sum of a round that follows this closing. `None` if its members are not known any more, or if sums
+    /// are open.
+    pub(crate) fn sum_for(
+        &self,
+        view: &View,
+        previous: Option<ClosingId>,
+        round: Round,
+    ) -> Option<Arc<Sum>> {
+        let federation = self.masks_of?;
+        let of_nobody = || Arc::new(Sum::of_nobody(federation, round));
+        let Some(previous) = previous else {
+            return Some(of_nobody());
+        };
+        let after = self.sums.iter().find(|after| after.closing == previous);
+        let sum = match after {
+            Some(after) => Arc::clone(&after.sum),
+            // After a restart it is put together again, as soon as the others have told what it takes.
+            None => {
+                let said = view.globals().find(|said| said.id == previous)?;
+                let signed = |member: &_| view.signed(member);
+                Arc::new(Sum::after(federation, (said.round, said.global), signed)?)
+            }
+        };
+        // Masks are for the very next round. One that nobody closed has used them up.
+        Some(if sum.round() == round {
+            sum
+        } else {
+            of_nobody()
+        })
+    }
+
+    /// Returns the masked sum of a round that follows the head.
+    pub(crate) fn sum(&self, view: &View, round: Round) -> Option<Arc<Sum>> {
+        self.sum_for(view, self.head.closing, round)
     }
 
     /// Returns the newest closed round that is followed.
     pub(crate) fn head(&self) -> &Head {
         &self.head
+    }
+
+    /// Returns how the masks of a closing come off. `None` if sums are open, or if what was said of this one is not known.
+    pub(crate) fn masked(&self, view: &View, closed: &Closed) -> Option<Box<Masked>> {
+        let (global, round) = (&closed.global, closed.round);
+        let sum = self.sum_for(view, global.previous, round)?;
+        let words =
+            global
+                .unmasked
+                .iter()
+                .map(|(node, advert)| match &view.word(*node, *advert)?.body {
+                    Body::Unmask(word) => Some((*node, word.clone())),
+                    _ => None,
+                });
+        let words = words.collect::<Option<Vec<_>>>()?;
+        let sum = Sum::clone(&sum);
+        Some(Box::new(Masked::Open { sum, words }))
     }
 
     /// Returns what the next round's members must have trained from.
@@ -178,20 +257,29 @@ impl Follower {
     ) {
         let fork = Fork::of(view, &self.head, global.id(round), global);
         self.head = Head::of(round, global, fork.ancestors(), counts_again);
+        let signed = |member: &_| view.signed(member);
+        let sum = self
+            .masks_of
+            .and_then(|federation| Sum::after(federation, (round, global), signed));
+        if let (Some(sum), Some(closing)) = (sum.map(Arc::new), self.head.closing) {
+            self.sums.push_back(After { closing, sum });
+            self.sums.drain(..self.sums.len().saturating_sub(ROSTERS));
+        }
     }
 
     /// Returns the announcement of a round that follows the head.
-    pub(crate) fn close(
-        &self,
-        parent: Lineage,
-        mean: fednode_core::BlobRef,
-        members: Vec<Member>,
-    ) -> Global {
-        Global {
+    pub(crate) fn close(&self, parent: Lineage, mean: Mean) -> Global {
+        let Mean {
+            blob,
             members,
-            mean,
+            unmasked,
+            ..
+        } = mean;
+        Proposal {
+            members,
             parent,
             previous: self.head.closing,
         }
+        .closed(blob, unmasked)
     }
 }

@@ -37,6 +37,7 @@
 //! | [`image`] | a machine's whole state at one moment, from which a recording begins |
 //! | `light`, `encoding` | trace lines; how inputs and checkpoints are written |
 //! | `view` | what is known of the others |
+//! | [`masks`] | sums of which nobody sees a single part |
 //! | [`names`] | maps by name |
 //! | [`execute`] | the two orders that need numbers: merge, average |
 //!
@@ -64,6 +65,7 @@ pub mod execute;
 mod follower;
 pub mod image;
 mod light;
+pub mod masks;
 pub mod names;
 mod node;
 mod outbox;

@@ -63,6 +63,9 @@ impl fmt::Display for Brief<'_, Input> {
                 report.purpose,
                 report.members.len()
             ),
+            Input::Unmasked { round, word } => {
+                write!(f, "unmasked: round {round}, {}", word.is_some())
+            }
             Input::Module(module) => write!(f, "module: {}", module.is_some()),
             Input::Pooled(report) => write!(f, "pooled: {} refused", report.refused.len()),
             Input::Timer(timer) => write!(f, "timer: {timer:?}"),
@@ -79,7 +82,8 @@ impl fmt::Display for Brief<'_, Output> {
             }
             Output::Ask(adverts) => write!(f, "ask: {} adverts", adverts.len()),
             Output::Fetch(fetch) => write!(f, "fetch: {:?} {}", fetch.kind, fetch.blob.id.short()),
-            Output::Train { round } => write!(f, "train: round {round}"),
+            Output::Train { round, .. } => write!(f, "train: round {round}"),
+            Output::Unmask(order) => write!(f, "unmask: round {}", order.sum.round()),
             Output::Merge(order) => write!(
                 f,
                 "merge: round {}, {} sources, mean: {}",
@@ -123,6 +127,9 @@ impl fmt::Display for Brief<'_, Body> {
             Body::Fault(_) => "accusation",
             Body::Leave => "farewell",
             Body::Pool(_) => "module offer",
+            Body::Propose(_) => "proposal",
+            Body::Agree(_) => "agreement",
+            Body::Unmask(_) => "word that takes masks off",
         })
     }
 }
@@ -145,6 +152,7 @@ mod tests {
             mean,
             parent,
             previous: None,
+            unmasked: Vec::new(),
         };
         let publish = Output::Publish {
             round: Round(3),

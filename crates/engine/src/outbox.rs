@@ -13,11 +13,6 @@ impl Outbox {
         self.0.push(output);
     }
 
-    /// Adds an output, if there is one.
-    pub(crate) fn push_some(&mut self, output: Option<Output>) {
-        self.0.extend(output);
-    }
-
     pub(crate) fn publish(&mut self, round: Round, body: Body) {
         self.push(Output::Publish { round, body });
     }

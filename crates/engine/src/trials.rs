@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::event::{Arrival, AverageOrder, FetchKind, Purpose};
 use crate::follower::Closed;
+use crate::masks::Masked;
 
 /// A recomputation under way, or over.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -22,6 +23,9 @@ struct Trial {
     awaited: BTreeSet<BlobRef>,
     accuser: Option<NodeId>,
     outcome: Outcome,
+    /// How masks come off, where sums are masked.
+    #[serde(default)]
+    masked: Option<Box<Masked>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -105,6 +109,7 @@ impl Trials {
         &mut self,
         closed: Closed,
         accuser: Option<NodeId>,
+        masked: Option<Box<Masked>>,
     ) -> Vec<(NodeId, BlobRef)> {
         let members = closed.global.members.iter();
         let parts: Vec<(NodeId, BlobRef)> = members.map(|m| (m.node, m.shared)).collect();
@@ -116,6 +121,7 @@ impl Trials {
             awaited: parts.iter().map(|(_, blob)| *blob).collect(),
             accuser,
             outcome: Outcome::Open,
+            masked,
         });
         parts
     }
@@ -139,6 +145,7 @@ impl Trials {
                     round: trial.closed.round,
                     purpose: Purpose::Verify(trial.number),
                     members: trial.closed.global.members.clone(),
+                    masked: trial.masked.clone(),
                 }));
             }
         }

@@ -10,6 +10,8 @@
 //!                                  ├─► Doubts     whose word was of no use lately
 //!                                  └─► Withdrawn  blobs that were taken back
 //! ```
+//!
+//! What each said of masked sums is among what it said: `words` looks that up.
 
 mod closings;
 mod company;
@@ -18,6 +20,7 @@ mod evidence;
 mod member;
 mod nodes;
 mod withdrawn;
+mod words;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -113,6 +116,9 @@ impl View {
                 {
                     more.offer = None;
                 }
+            }
+            Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) => {
+                self.nodes.node(advert.author).keep_word(advert);
             }
             Body::Fault(_) => {}
         }

@@ -61,6 +61,7 @@ impl Others {
             },
             parent: blob("the mean before").id,
             previous: None,
+            unmasked: Vec::new(),
         };
         Self {
             spec: Arc::clone(spec),
@@ -100,6 +101,7 @@ impl Others {
             mean: blob(&format!("mean of {round}")),
             parent: self.mean,
             previous: self.closing,
+            unmasked: Vec::new(),
         };
         (self.closing, self.mean) = (Some(global.id(Round(round))), global.mean.id);
         let (by, about) = ((HUB, u64::from(round)), (round, now));

@@ -70,6 +70,7 @@ fn closing(members: &[u8], mean: &str) -> Global {
         mean: blob(mean),
         parent: blob("initial").id,
         previous: None,
+        unmasked: Vec::new(),
     }
 }
 
@@ -384,6 +385,7 @@ fn proxies_far_larger_than_the_own_ones_are_not_fetched() {
         n_samples: 10,
         train_loss: 1.0,
         expert_share: vec![1.0],
+        offer: None,
     };
     node.handle(NOW, Input::Trained(report));
     let lineage = node.lineage();
@@ -435,6 +437,7 @@ fn which_means_a_node_recomputes_is_its_secret() {
                 n_samples: own.n_samples,
                 train_loss: 1.0,
                 expert_share: vec![1.0],
+                offer: None,
             }),
         );
         for n in [1, 2, 3] {

@@ -81,6 +81,7 @@ fn close(parts: &[ParamSet], rule: &str) -> (Option<ParamSet>, AverageReport) {
         round: Round(1),
         purpose: Purpose::Close,
         members: (1..).zip(parts).map(member).collect(),
+        masked: None,
     };
     let mut spec = FederationSpec {
         rounds: 1,

@@ -21,6 +21,8 @@
 //! | [`survivors`] | whose vectors are added up, and that enough members say so |
 //! | [`member`] | one member from its vector to its one word that takes masks off |
 //! | [`opening`] | everybody's words together: the masks of the sum, or who lied |
+//! | [`parts`] | a model's part as such a vector, and the blob that carries it |
+//! | [`turn`] | a member's whole turn: what whoever drives a node calls |
 //! | [`graph`] | who holds whose shares in a large federation |
 //!
 //! # What stays hidden, and from whom
@@ -49,11 +51,13 @@ pub mod fixed;
 pub mod graph;
 pub mod member;
 pub mod opening;
+pub mod parts;
 pub mod roster;
 pub mod secrets;
 pub mod shares;
 mod stream;
 pub mod survivors;
+pub mod turn;
 
 use fednode_core::masked::Bytes32;
 

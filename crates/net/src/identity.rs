@@ -120,6 +120,14 @@ impl Identity {
         *blake3::hash(&self.sign(NOISE_DOMAIN, b"")).as_bytes()
     }
 
+    /// Returns the secret half of the X25519 key to which others seal what is for this node alone. It is the Ed25519 key in
+    /// another form (RFC 8032, section 5.1.5), so the public half is the node id in another form: [`sealing_key`].
+    pub fn sealing_secret(&self) -> [u8; 32] {
+        let secret = self.keypair.secret();
+        let seed = secret.as_ref().first_chunk().copied().unwrap_or_default();
+        ed25519_dalek::SigningKey::from_bytes(&seed).to_scalar_bytes()
+    }
+
     pub(crate) fn sign(&self, domain: &[u8], payload: &[u8]) -> Vec<u8> {
         self.keypair.sign(&[domain, payload].concat())
     }
@@ -132,6 +140,13 @@ impl Identity {
         let node = NodeId::from_bytes(keypair.public().to_bytes());
         Self { keypair, node }
     }
+}
+
+/// Returns the public X25519 key to which others seal what is for this node alone (RFC 7748, section 4.1). `None` if the id is
+/// no key, or one with which everybody makes the same secret.
+pub fn sealing_key(node: &NodeId) -> Option<[u8; 32]> {
+    let key = ed25519_dalek::VerifyingKey::from_bytes(node.as_bytes()).ok()?;
+    (!key.is_weak()).then(|| key.to_montgomery().to_bytes())
 }
 
 /// Tells why a signed advert does not verify.
@@ -241,6 +256,22 @@ mod tests {
             "after a restart"
         );
         assert_ne!(Identity::generate().audit_secret(), secret);
+    }
+
+    #[test]
+    fn what_is_sealed_to_a_node_id_is_for_its_key_alone() {
+        let one = x25519_dalek::StaticSecret::from(Identity::generate().sealing_secret());
+        let other = Identity::generate();
+        let public = x25519_dalek::PublicKey::from(sealing_key(&other.node_id()).unwrap());
+        let theirs = x25519_dalek::StaticSecret::from(other.sealing_secret());
+        assert_eq!(x25519_dalek::PublicKey::from(&theirs), public);
+        let from_one = one.diffie_hellman(&public);
+        let from_other = theirs.diffie_hellman(&x25519_dalek::PublicKey::from(&one));
+        assert_eq!(from_one.as_bytes(), from_other.as_bytes());
+        // The neutral element: with it everybody makes the same secret.
+        let mut neutral = [0; 32];
+        neutral[0] = 1;
+        assert_eq!(sealing_key(&NodeId::from_bytes(neutral)), None);
     }
 
     fn advert(author: NodeId) -> Advert {

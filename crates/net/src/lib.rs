@@ -80,7 +80,7 @@ pub use codec::CodecError;
 pub use config::{Compression, Config, DEFAULT_MAX_PEERS, DEFAULT_SYNC_EVERY};
 pub use event::Event;
 pub use handle::{Absent, Direction, Handle, PeerInfo, PublishError, Route, Wanted};
-pub use identity::{Identity, StatementVerifyError, VerifyError, encoded_len, verify};
+pub use identity::{Identity, StatementVerifyError, VerifyError, encoded_len, sealing_key, verify};
 pub use join::{Admitted, JoinAsk, JoinError, JoinRefusal, Registrar, join};
 pub use libp2p::Multiaddr;
 pub use membership::{MemberBook, MembershipError};

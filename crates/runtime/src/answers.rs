@@ -5,6 +5,7 @@ use std::io;
 use std::pin::Pin;
 use std::time::Duration;
 
+use fednode_core::masked::Unmask;
 use fednode_core::work::{Evaluations, LastStage, Update, WorkError};
 use fednode_core::{BlobId, LocalReport, MixedIn, Round};
 use fednode_engine::book::{Due, Work};
@@ -20,6 +21,7 @@ use crate::error::RunError;
 use crate::fetches::NotFetched;
 use crate::last_stage::{self, Made, Pooled};
 use crate::machine::Machine;
+use crate::masks::Published;
 use crate::publisher::Signed;
 use crate::trainer::Timed;
 use crate::work::{self, Checked, Purpose};
@@ -73,6 +75,7 @@ pub(crate) enum Answer {
     NotStored {
         update: Box<Timed<Update>>,
         purpose: Purpose,
+        published: Box<Published>,
         evaluating: Option<Evaluating>,
         error: io::Error,
     },
@@ -84,6 +87,10 @@ pub(crate) enum Answer {
     Averaged {
         report: Box<AverageReport>,
         trouble: Option<String>,
+    },
+    Unmasked {
+        round: Round,
+        word: Option<Unmask>,
     },
     Module(Result<Box<Made>, RunError>),
     Pooled(Result<Box<Pooled>, RunError>),
@@ -120,6 +127,7 @@ impl<M: Machine> Driver<M> {
                 trouble.into_iter().for_each(|text| self.base.warn(text));
                 self.feed(Input::Averaged(*report));
             }
+            Answer::Unmasked { round, word } => self.feed(Input::Unmasked { round, word }),
             Answer::Copied {
                 snapshot,
                 round,
@@ -163,6 +171,7 @@ impl<M: Machine> Driver<M> {
             Answer::NotStored {
                 update,
                 purpose,
+                published,
                 evaluating,
                 error,
             } => {
@@ -175,7 +184,7 @@ impl<M: Machine> Driver<M> {
                 } else {
                     debug!("{line}");
                 }
-                desk::store_later(&mut self.base, update, purpose, evaluating);
+                desk::store_later(&mut self.base, (update, published), purpose, evaluating);
             }
             Answer::Evaluated { due, result } => {
                 let Timed { value, took } = result?;
@@ -195,6 +204,7 @@ impl<M: Machine> Driver<M> {
             | Answer::Fetched { .. }
             | Answer::Published(_)
             | Answer::Averaged { .. }
+            | Answer::Unmasked { .. }
             | Answer::Copied { .. }
             | Answer::NotCopied(_)
             | Answer::Saved(_) => {}

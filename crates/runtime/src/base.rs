@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use fednode_core::{BlobId, FederationSpec, NodeId, Role, Round, Timestamp};
 use fednode_engine::book::Traffic;
+use fednode_engine::masks::UnmaskOrder;
 use fednode_engine::{AverageOrder, Head, Lacking, Note};
 use fednode_net::{Handle, Wanted};
 use fednode_store::Blobs;
@@ -23,6 +24,7 @@ use crate::config::MemberConfig;
 use crate::decoded::Decoded;
 use crate::history::KEPT_AT_ONCE;
 use crate::journal::{Entry, Journal};
+use crate::masks::MaskKeeper;
 use crate::notes::Notebook;
 use crate::spans;
 use crate::status;
@@ -48,6 +50,7 @@ pub(crate) struct Base {
     pub(crate) net: Handle,
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) decoded: Arc<Decoded>,
+    pub(crate) masks: Arc<MaskKeeper>,
     pub(crate) journal: Journal,
     pub(crate) notebook: Notebook,
     pub(crate) tasks: JoinSet<Answer>,
@@ -164,6 +167,15 @@ impl Base {
         self.start(async move {
             net.ask(wanted).await;
             Answer::Done
+        });
+    }
+
+    /// Takes this node's masks off a sum.
+    pub(crate) fn unmask(&mut self, order: UnmaskOrder) {
+        let (round, masks) = (order.sum.round(), Arc::clone(&self.masks));
+        self.start(async move {
+            let word = on_worker(move || masks.unmask(order)).await;
+            Answer::Unmasked { round, word }
         });
     }
 

@@ -11,14 +11,16 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::work::{Order, Outcome, Splits, Update, WorkError};
-use fednode_core::{Lineage, Round, Schedule};
+use fednode_core::{FederationSpec, Lineage, Round, Schedule};
 use fednode_engine::book::{Due, Measured, Point, RoundBook, Work};
+use fednode_engine::masks::MaskOrder;
 use fednode_engine::{MergeOrder, MergeReport};
 use fednode_store::Blobs;
 
 use crate::answers::{Answer, Evaluating, Learned, Mixed};
 use crate::base::{Base, FULL_PAUSE, on_worker};
 use crate::journal::Entry;
+use crate::masks::{MaskKeeper, Published};
 use crate::merging::Mixing;
 use crate::releases::Releases;
 use crate::resources;
@@ -75,8 +77,13 @@ impl Desk {
         }
     }
 
-    /// Trains a round from the shared part of this lineage.
-    pub(crate) fn train(&mut self, base: &mut Base, round: Round, lineage: Lineage) {
+    /// Trains a round from the shared part of this lineage, and puts masks on what comes of it if sums are masked.
+    pub(crate) fn train(
+        &mut self,
+        base: &mut Base,
+        (round, lineage): (Round, Lineage),
+        order: Option<Box<MaskOrder>>,
+    ) {
         let (Some(trainer), Some(releases)) = (self.trainer.clone(), self.releases.clone()) else {
             return;
         };
@@ -96,6 +103,11 @@ impl Desk {
             purpose,
             splits,
             releases,
+            Masking {
+                keeper: Arc::clone(&base.masks),
+                spec: Arc::clone(&base.spec),
+                order,
+            },
             Arc::clone(&base.blobs),
         ));
     }
@@ -229,7 +241,7 @@ fn await_evaluation(base: &mut Base, due: Due, evaluating: Evaluating) {
 /// Tries again to store an update that did not fit on the disk.
 pub(crate) fn store_later(
     base: &mut Base,
-    update: Box<Timed<Update>>,
+    update: Made,
     purpose: Purpose,
     evaluating: Option<Evaluating>,
 ) {
@@ -248,6 +260,7 @@ async fn train(
     purpose: Purpose,
     splits: Option<Splits>,
     releases: Releases,
+    masking: Masking,
     blobs: Arc<Blobs>,
 ) -> Answer {
     let trained = trainer.perform(Order::Train(purpose.round)).await;
@@ -269,8 +282,35 @@ async fn train(
         Err(error) => return Answer::Trained(Err(error.into())),
     };
     let evaluating = splits.map(|splits| Box::pin(trainer.evaluate(splits)) as Evaluating);
-    store(Box::new(update), purpose, evaluating, blobs).await
+    let masked = on_worker(move || (masking.publish(&update.value), update)).await;
+    match masked {
+        (Ok(published), update) => {
+            let update = (Box::new(update), Box::new(published));
+            store(update, purpose, evaluating, blobs).await
+        }
+        (Err(error), _) => Answer::Trained(Err(error.into())),
+    }
 }
+
+/// What it takes to put masks on an update.
+struct Masking {
+    keeper: Arc<MaskKeeper>,
+    spec: Arc<FederationSpec>,
+    /// Nothing where sums are open.
+    order: Option<Box<MaskOrder>>,
+}
+
+impl Masking {
+    fn publish(&self, update: &Update) -> Result<Published, WorkError> {
+        match &self.order {
+            Some(order) => self.keeper.publish(order, update, &self.spec),
+            None => Ok(Published::OPEN),
+        }
+    }
+}
+
+/// A local update, and how its shared part is published.
+type Made = (Box<Timed<Update>>, Box<Published>);
 
 /// Enters what will be published into the owner's file of releases, which may refuse it. A full disk is waited for.
 async fn admitted(
@@ -299,13 +339,16 @@ async fn admitted(
 }
 
 async fn store(
-    update: Box<Timed<Update>>,
+    (update, published): Made,
     purpose: Purpose,
     evaluating: Option<Evaluating>,
     blobs: Arc<Blobs>,
 ) -> Answer {
-    let (stored, update) =
-        on_worker(move || (work::store_update(&update.value, purpose, &blobs), update)).await;
+    let (stored, update, published) = on_worker(move || {
+        let stored = work::store_update(&update.value, &published, purpose, &blobs);
+        (stored, update, published)
+    })
+    .await;
     match stored {
         Ok(Timed {
             value: report,
@@ -319,6 +362,7 @@ async fn store(
         Err(error) => Answer::NotStored {
             update,
             purpose,
+            published,
             evaluating,
             error,
         },

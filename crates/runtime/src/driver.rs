@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use fednode_core::{Accepted, BlobId, BlobStore, Body, NodeId, Refusal, Role, Round, Timestamp};
 use fednode_engine::book::Closing;
+use fednode_engine::masks::MaskOrder;
 use fednode_engine::{Input, Note, Output};
 use fednode_net::Event;
 use tokio::sync::mpsc;
@@ -228,7 +229,8 @@ impl<M: Machine> Driver<M> {
             Output::Publish { .. } | Output::Train { .. } if self.ending.is_leaving() => {}
             Output::Publish { round, body } => self.publisher.publish(base, round, body),
             Output::Fetch(fetch) => self.fetches.queue(base, fetch),
-            Output::Train { round } => self.train(round),
+            Output::Train { round, masks } => self.train(round, masks),
+            Output::Unmask(order) => base.unmask(*order),
             Output::Follow(nodes) => base.follow(nodes),
             Output::Ask(lacking) => base.ask(&lacking),
             Output::Merge(order) => self.desk.merge(base, order),
@@ -247,9 +249,10 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    fn train(&mut self, round: Round) {
+    fn train(&mut self, round: Round, masks: Option<Box<MaskOrder>>) {
         if let Some(state) = self.machine.training_state() {
-            self.desk.train(&mut self.base, round, state.lineage);
+            self.desk
+                .train(&mut self.base, (round, state.lineage), masks);
             self.collect_garbage();
         }
     }

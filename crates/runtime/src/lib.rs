@@ -63,6 +63,7 @@ mod journal;
 mod kept_port;
 mod last_stage;
 mod machine;
+mod masks;
 mod member;
 pub mod membership;
 mod merging;

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use fednode_core::draw::DrawSeed;
 use fednode_core::work::WorkError;
 use fednode_core::{
-    Accepted, Body, FederationSpec, NodeId, ParamSet, Role, Round, Sequence, SignedAdvert,
-    Timestamp,
+    Accepted, Body, FederationSpec, NodeId, ParamSet, Role, Round, Schedule, Sequence,
+    SignedAdvert, Timestamp,
 };
 use fednode_engine::book::{Pages, RoundBook};
 use fednode_engine::{Aggregator, Head, Node, State};
@@ -35,6 +35,7 @@ use crate::joining::SPEC_FILE;
 use crate::journal::Journal;
 use crate::kept_port;
 use crate::machine::Machine;
+use crate::masks::MaskKeeper;
 use crate::membership::{self, Membership};
 use crate::notes::Notebook;
 use crate::reach;
@@ -62,8 +63,15 @@ pub async fn run_node(
     releases
         .check()
         .map_err(|error| RunError::Configuration(error.to_string()))?;
-    let initial = worker.initial_shared().map(|shared| shared.to_blob().0);
+    let initial = worker.initial_shared().map(|shared| shared.to_blob());
     let opened = Opened::open(&config, Role::Node, card.partition_hash.clone()).await?;
+    let initial = match initial {
+        Some((blob, bytes)) if Schedule::of(&config.spec).masks() => {
+            opened.keep(bytes).await?;
+            Some(blob)
+        }
+        initial => initial.map(|(blob, _)| blob),
+    };
     worker.take_secret(&opened.identity.noise_secret());
     let no_thread = |error| RunError::Internal(format!("no thread for the trainer: {error}"));
     let thread = TrainerThread::spawn(worker).map_err(no_thread)?;
@@ -257,6 +265,14 @@ impl Opened {
         .await
     }
 
+    /// Stores what everybody starts from: under masks it is the part of whoever is not on a roster, so others ask for it.
+    async fn keep(&self, bytes: Vec<u8>) -> Result<(), RunError> {
+        let blobs = Arc::clone(&self.store.blobs);
+        let put = on_worker(move || blobs.put(&bytes)).await;
+        put.map(|_| ())
+            .map_err(|error| RunError::StateContent(error.to_string()))
+    }
+
     async fn run<M: Machine>(
         self,
         config: MemberConfig,
@@ -279,6 +295,7 @@ impl Opened {
         let memories = Memories::read(&store.ledger)?;
         let known = memories.adverts();
         let members = membership.as_ref();
+        let masks = Arc::new(MaskKeeper::new(&identity, config.spec.id()));
         let network = start_network(&config, role, &store, identity, memories, members).await?;
         let inlets = Inlets {
             // After the network, so that an answer to `status` never shows a member without one.
@@ -303,6 +320,7 @@ impl Opened {
             net: network.handle,
             blobs: store.blobs,
             decoded: Arc::new(Decoded::of(role)),
+            masks,
             journal,
             notebook,
             tasks: JoinSet::new(),

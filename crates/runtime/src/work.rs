@@ -21,6 +21,7 @@ use fednode_store::Blobs;
 use tracing::{debug, warn};
 
 use crate::decoded::Decoded;
+use crate::masks::{Published, SharedPart};
 use crate::trainer::Timed;
 
 /// Blobs of an update written side by side; each needs a copy in memory.
@@ -178,11 +179,17 @@ pub(crate) struct Purpose {
 /// Fails if the disk does or is full.
 pub(crate) fn store_update(
     update: &Update,
+    published: &Published,
     purpose: Purpose,
     blobs: &Blobs,
 ) -> io::Result<Timed<LocalReport>> {
     let started = Instant::now();
-    let parts = parts_of(update, purpose.precision);
+    let own = match &published.part {
+        SharedPart::Open => update.shared.as_deref(),
+        SharedPart::Masked(part) => Some(part),
+        SharedPart::StandIn(_) => None,
+    };
+    let parts = parts_of(update, own, purpose.precision);
     let mut stored = put_all(&parts, blobs)?.into_iter();
     let experts = update
         .experts
@@ -193,7 +200,10 @@ pub(crate) fn store_update(
             samples_routed: *samples_routed,
         })
         .collect();
-    let shared = update.shared.as_ref().and_then(|_| stored.next());
+    let shared = match &published.part {
+        SharedPart::StandIn(mean) => *mean,
+        SharedPart::Open | SharedPart::Masked(_) => own.and_then(|_| stored.next()),
+    };
     let own_experts = stored.collect();
     let proxies = update.proxies.as_ref().filter(|_| purpose.with_proxies);
     let sketched = proxies.zip(purpose.with_sketches);
@@ -210,6 +220,7 @@ pub(crate) fn store_update(
         n_samples: update.n_samples,
         train_loss: update.train_loss,
         expert_share: update.expert_share.clone(),
+        offer: published.offer.clone(),
     };
     Ok(Timed {
         value: report,
@@ -219,10 +230,14 @@ pub(crate) fn store_update(
 
 /// Returns the parts of an update in the order in which they are written: experts as others may have them, the shared
 /// part, and the node's own experts where those for others are narrowed.
-fn parts_of(update: &Update, precision: Precision) -> Vec<(&ParamSet, Precision)> {
+fn parts_of<'a>(
+    update: &'a Update,
+    shared: Option<&'a ParamSet>,
+    precision: Precision,
+) -> Vec<(&'a ParamSet, Precision)> {
     let experts = || update.experts.iter().map(|(params, _)| params.as_ref());
     let for_others = experts().map(|params| (params, precision));
-    let shared = update.shared.as_deref().into_iter();
+    let shared = shared.into_iter();
     let is_narrowed = precision != Precision::F32;
     let own = experts().filter(|_| is_narrowed);
     let whole = shared.chain(own).map(|params| (params, Precision::F32));
@@ -356,7 +371,7 @@ mod tests {
                 with_sketches: None,
                 precision,
             };
-            let report = store_update(&update(), purpose, &store.blobs)
+            let report = store_update(&update(), &Published::OPEN, purpose, &store.blobs)
                 .unwrap()
                 .value;
             assert_eq!(report.shared, Some(params(0.1).to_blob().0));

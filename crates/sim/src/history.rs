@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 
+use fednode_core::masked::Unmask;
 use fednode_core::work::{Order, Outcome, WorkError};
 use fednode_core::{BlobId, BlobRef, LocalReport, ParamSet, Round, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -46,6 +47,8 @@ pub enum Told {
     Merged(MergeReport),
     /// [`Input::Averaged`].
     Averaged(AverageReport),
+    /// [`Input::Unmasked`].
+    Unmasked(Round, Option<Unmask>),
     /// [`Input::Module`].
     Module(Option<ModuleReport>),
     /// [`Input::Pooled`].
@@ -58,6 +61,7 @@ impl From<Told> for Input {
             Told::Trained(report) => Self::Trained(report),
             Told::Merged(report) => Self::Merged(report),
             Told::Averaged(report) => Self::Averaged(report),
+            Told::Unmasked(round, word) => Self::Unmasked { round, word },
             Told::Module(report) => Self::Module(report),
             Told::Pooled(report) => Self::Pooled(report),
         }

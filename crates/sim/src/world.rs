@@ -15,6 +15,7 @@ mod ground;
 mod incidents;
 mod inventor;
 mod lies;
+mod masking;
 mod members;
 mod pools;
 mod spoiling;
@@ -274,7 +275,11 @@ impl<'a> World<'a> {
         match output {
             Output::Publish { round, body } => self.publish(member, round, body),
             Output::Fetch(fetch) => begin_fetch(ground, member, fetch),
-            Output::Train { round } => self.computing.begin_training(ground, member, round),
+            Output::Train { round, masks } => {
+                ground.members[member].masks = masks;
+                self.computing.begin_training(ground, member, round);
+            }
+            Output::Unmask(order) => self.computing.unmask(ground, blobs, member, *order),
             Output::Module { round } => self.computing.begin_module(ground, member, round),
             Output::Pool(order) => self.computing.begin_pool(ground, blobs, member, order),
             Output::Ask(lacking) => self.gossip.answer(ground, member, &lacking),

@@ -3,10 +3,25 @@
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// The word for no protection.
 const OPEN: &str = "open";
+/// The word for sums of which nobody sees a single part.
+const MASKED: &str = "masked";
 /// What stands before the promise.
 const DIFFERENTIAL: &str = "dp:";
+
+/// How what is averaged is added up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sums {
+    /// Each node publishes its own part.
+    #[default]
+    Open,
+    /// Each node publishes its part with masks on it, which come off the sum of all.
+    Masked,
+}
 
 crate::config! {
     /// What members may learn of a node's samples. With a promise, a node publishes statistics with noise, once (`fedmoe-da`,
@@ -17,14 +32,20 @@ crate::config! {
         epsilon: Option<f64> = None,
         /// δ: the probability with which the promise may fail (1e-12 to 0.01). It goes with an ε.
         delta: f64 = 1e-5,
+        /// How what is averaged is added up: `open` (the default), each node's part for all to see, or `masked`, so that nobody
+        /// sees more than the sum. A masked sum takes three nodes, at most 255, that all train in every round.
+        sums: Sums = Sums::Open,
     }
 }
 
 impl PrivacySpec {
-    /// Returns how a federation with this protection is called: `open` or `dp:EPSILON`.
+    /// Returns how a federation with this protection is called: `open`, `masked` or `dp:EPSILON`.
     pub fn mode(&self) -> PrivacyMode {
-        self.epsilon
-            .map_or(PrivacyMode::Open, PrivacyMode::Differential)
+        match (self.epsilon, self.sums) {
+            (Some(epsilon), _) => PrivacyMode::Differential(epsilon),
+            (None, Sums::Masked) => PrivacyMode::Masked,
+            (None, Sums::Open) => PrivacyMode::Open,
+        }
     }
 }
 
@@ -33,13 +54,15 @@ impl PrivacySpec {
 pub enum PrivacyMode {
     /// Not at all.
     Open,
+    /// Nobody sees more than sums of what is averaged.
+    Masked,
     /// By noise, with this ε.
     Differential(f64),
 }
 
 /// A text names no protection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no protection: give `open`, or `dp:` and a number such as `dp:4`")]
+#[error("`{0}` names no protection: give `open`, `masked`, or `dp:` and a number such as `dp:4`")]
 pub struct NoMode(String);
 
 impl FromStr for PrivacyMode {
@@ -48,6 +71,9 @@ impl FromStr for PrivacyMode {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text == OPEN {
             return Ok(Self::Open);
+        }
+        if text == MASKED {
+            return Ok(Self::Masked);
         }
         let epsilon = text.strip_prefix(DIFFERENTIAL);
         let epsilon = epsilon.and_then(|number| number.parse().ok());
@@ -61,6 +87,7 @@ impl fmt::Display for PrivacyMode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Open => f.write_str(OPEN),
+            Self::Masked => f.write_str(MASKED),
             Self::Differential(epsilon) => write!(f, "{DIFFERENTIAL}{epsilon}"),
         }
     }
@@ -73,10 +100,10 @@ mod tests {
 
     #[test]
     fn modes_are_read_as_they_are_written() {
-        for text in ["open", "dp:4", "dp:0.5"] {
+        for text in ["open", "masked", "dp:4", "dp:0.5"] {
             assert_eq!(text.parse::<PrivacyMode>().unwrap().to_string(), text);
         }
-        for text in ["", "dp", "dp:", "dp:much", "masked"] {
+        for text in ["", "dp", "dp:", "dp:much", "mask"] {
             assert!(text.parse::<PrivacyMode>().is_err(), "{text}");
         }
     }
@@ -90,6 +117,11 @@ mod tests {
         assert_eq!(spec.privacy.mode(), PrivacyMode::Differential(4.0));
         assert_ne!(spec.id(), FederationSpec::default().id());
         assert_eq!(read(&spec.to_toml()), Ok(spec));
+        let masked = |nodes| read(&format!("nodes = {nodes}\n[privacy]\nsums = \"masked\""));
+        assert_eq!(masked(5).unwrap().privacy.mode(), PrivacyMode::Masked);
+        for nodes in [2, 256] {
+            assert!(masked(nodes).unwrap_err().0.contains("`nodes`"));
+        }
         for text in [
             "epsilon = 0.0",
             "epsilon = nan",

@@ -4,14 +4,15 @@ use std::collections::BTreeSet;
 
 use super::{
     BackboneSpec, DECLARED, FederationSpec, Fingerprints, OptimizerKind, PoolSpec, PrivacySpec,
-    RoundSpec, Schedule, StatisticsSpec, Target, TrainingSpec, VERSION,
+    RoundSpec, Schedule, StatisticsSpec, Sums, Target, TrainingSpec, VERSION,
 };
 use crate::config::ConfigError;
 use crate::limits::FEWEST_MEMBERS;
-use crate::{Exchange, HyperValue, MAX_EXPERTS};
+use crate::masked::MAX_HOLDERS;
+use crate::{Exchange, HyperValue, MAX_EXPERTS, Rule};
 
 /// Whether a key is in its range, which key, and which range.
-type Rule = (bool, &'static str, &'static str);
+type Check = (bool, &'static str, &'static str);
 
 impl FederationSpec {
     /// Checks every range.
@@ -44,6 +45,7 @@ impl FederationSpec {
         rules.extend(statistics(&self.statistics));
         rules.extend(pool(&self.pool));
         rules.extend(privacy(&self.privacy));
+        rules.extend(masked(self));
         rules.extend(exchange(&self.exchange));
         match rules.into_iter().find(|(holds, ..)| !holds) {
             Some((_, key, range)) => Err(ConfigError(format!(
@@ -54,7 +56,7 @@ impl FederationSpec {
     }
 }
 
-fn general(spec: &FederationSpec) -> Vec<Rule> {
+fn general(spec: &FederationSpec) -> Vec<Check> {
     let (model, data) = (&spec.model, &spec.data);
     vec![
         (
@@ -94,7 +96,7 @@ fn general(spec: &FederationSpec) -> Vec<Rule> {
 }
 
 /// What `fednode init` takes from the data.
-fn facts(known: &Fingerprints) -> Vec<Rule> {
+fn facts(known: &Fingerprints) -> Vec<Check> {
     vec![
         (
             known.input.iter().all(|n| (1..=4096).contains(n)),
@@ -125,7 +127,7 @@ fn facts(known: &Fingerprints) -> Vec<Rule> {
 }
 
 /// A model has an output for each class, or one for a number.
-fn classes(spec: &FederationSpec) -> Rule {
+fn classes(spec: &FederationSpec) -> Check {
     let classes = spec.fingerprints.classes;
     let (holds, range) = match &spec.data.target {
         None => ((2..=100_000).contains(&classes), "2 to 100000"),
@@ -139,7 +141,7 @@ fn is_run_id(run: &str) -> bool {
 }
 
 /// What a raw table needs.
-fn table(spec: &FederationSpec) -> Vec<Rule> {
+fn table(spec: &FederationSpec) -> Vec<Check> {
     let columns = &spec.data.columns;
     let is_raw = !columns.is_empty();
     vec![
@@ -166,7 +168,7 @@ fn are_distinct(names: &[String], expected: usize) -> bool {
 }
 
 /// What a local update goes through: epochs, batches, changed images.
-fn epochs_and_batches(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rule> {
+fn epochs_and_batches(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Check> {
     vec![
         (
             (1..=1000).contains(&training.local_epochs),
@@ -197,7 +199,7 @@ fn epochs_and_batches(training: &TrainingSpec, spec: &FederationSpec) -> Vec<Rul
 }
 
 /// How a batch changes the weights: the optimizer, and how its step size changes over the rounds.
-fn descent(training: &TrainingSpec, rounds: u32) -> Vec<Rule> {
+fn descent(training: &TrainingSpec, rounds: u32) -> Vec<Check> {
     vec![
         (
             positive(training.learning_rate),
@@ -251,7 +253,7 @@ fn is_in_range(schedule: Schedule) -> bool {
     }
 }
 
-fn round(round: &RoundSpec, spec: &FederationSpec) -> Vec<Rule> {
+fn round(round: &RoundSpec, spec: &FederationSpec) -> Vec<Check> {
     vec![
         (
             share(round.participation),
@@ -294,7 +296,7 @@ fn chance_suffices(spec: &FederationSpec) -> bool {
     round.participation * f64::from(heard) + 1e-9 >= 4.0 + 3.0 * f64::from(FEWEST_MEMBERS)
 }
 
-fn statistics(statistics: &StatisticsSpec) -> Vec<Rule> {
+fn statistics(statistics: &StatisticsSpec) -> Vec<Check> {
     vec![
         (
             statistics.dimensions <= 4096,
@@ -309,7 +311,7 @@ fn statistics(statistics: &StatisticsSpec) -> Vec<Rule> {
     ]
 }
 
-fn pool(pool: &PoolSpec) -> Vec<Rule> {
+fn pool(pool: &PoolSpec) -> Vec<Check> {
     let has_no_stage = !pool.is_enabled();
     vec![
         (
@@ -331,7 +333,7 @@ fn pool(pool: &PoolSpec) -> Vec<Rule> {
     ]
 }
 
-fn privacy(privacy: &PrivacySpec) -> Vec<Rule> {
+fn privacy(privacy: &PrivacySpec) -> Vec<Check> {
     vec![
         (
             privacy
@@ -346,14 +348,53 @@ fn privacy(privacy: &PrivacySpec) -> Vec<Rule> {
             "1e-12 to 0.01",
         ),
         (
-            privacy.epsilon.is_some() || *privacy == PrivacySpec::default(),
+            privacy.epsilon.is_some() || privacy.delta == PrivacySpec::default().delta,
             "privacy.epsilon",
             "0.05 to 100 where `privacy.delta` is set",
         ),
     ]
 }
 
-fn exchange(exchange: &Exchange) -> Vec<Rule> {
+/// What masked sums take.
+fn masked(spec: &FederationSpec) -> Vec<Check> {
+    let is_open = spec.privacy.sums == Sums::Open;
+    let (round, averaging) = (&spec.round, spec.exchange.averaging.as_ref());
+    let most = MAX_HOLDERS as u32;
+    vec![
+        (
+            is_open || (3..=most).contains(&spec.nodes),
+            "nodes",
+            "3 to 255 where `privacy.sums` is `masked`",
+        ),
+        (
+            is_open || round.participation >= 1.0,
+            "round.participation",
+            "1 where `privacy.sums` is `masked`: the members of one round make the masks of the next",
+        ),
+        (
+            is_open || round.broadcast_set >= spec.nodes,
+            "round.broadcast_set",
+            "`nodes` or more where `privacy.sums` is `masked`",
+        ),
+        (
+            is_open || averaging.is_none_or(|averaging| averaging.rule == Rule::default()),
+            "privacy.sums",
+            "`open` unless parts are averaged by the rule `mean`: under masks nobody can compare them",
+        ),
+        (
+            is_open || !spec.exchange.prepares,
+            "privacy.sums",
+            "`open` for a raw table: its first round adds up columns before anybody has made masks",
+        ),
+        (
+            is_open || spec.rounds >= 2,
+            "rounds",
+            "2 or more where `privacy.sums` is `masked`: in the first round nodes agree on masks",
+        ),
+    ]
+}
+
+fn exchange(exchange: &Exchange) -> Vec<Check> {
     let experts = exchange.experts.as_ref();
     vec![
         (

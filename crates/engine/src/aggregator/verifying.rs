@@ -66,6 +66,7 @@ impl Aggregator {
             broadcast_set: self.broadcast_set,
             view: &self.view,
             head: self.chain.head(),
+            chain: &self.chain,
             me: self.me,
             trains: false,
             aggregates: true,
@@ -86,7 +87,11 @@ impl Aggregator {
         // One trial at a time: only the best closing can be followed.
         self.trials.clear();
         let mut fetched = Vec::new();
-        for (node, blob) in self.trials.begin(closed, None) {
+        let masked = self.chain.masked(&self.view, &closed);
+        if self.schedule.masks() && masked.is_none() {
+            return self.on_unproven(&closed);
+        }
+        for (node, blob) in self.trials.begin(closed, None, masked) {
             if fetched.contains(&blob.id) {
                 continue;
             }
@@ -131,14 +136,19 @@ impl Aggregator {
                 self.convict(closed.author, reason);
                 self.consider_globals();
             }
-            // There are updates to close a round from, so an unproven chain can wait.
-            None if self.open.opened.is_some() => {
-                self.view.doubt(closed.author);
-                self.unproven.insert(closed.global.mean.id);
-                self.consider_globals();
-            }
-            Some(_) | None => self.follow(closed.author, closed.round, &closed.global),
+            None => self.on_unproven(&closed),
+            Some(_) => self.follow(closed.author, closed.round, &closed.global),
         }
+    }
+
+    /// A mean could not be recomputed. With updates to close a round from, an unproven chain can wait.
+    fn on_unproven(&mut self, closed: &Closed) {
+        if self.open.opened.is_none() {
+            return self.follow(closed.author, closed.round, &closed.global);
+        }
+        self.view.doubt(closed.author);
+        self.unproven.insert(closed.global.mean.id);
+        self.consider_globals();
     }
 
     pub(super) fn convict(&mut self, node: NodeId, reason: String) {

@@ -143,6 +143,7 @@ pub(super) fn on_accusation(
     match shared.trials.accuse(accused, &closed.global, accuser) {
         Known::Recomputed => strike_false_accuser(shared, accuser, accused),
         Known::Open | Known::Impossible => {}
+        Known::Nothing if !shared.can_recompute(&closed) => {}
         Known::Nothing => {
             phase.put_on_trial(accused, &closed.global);
             shared.begin_trial(closed, Some(accuser));

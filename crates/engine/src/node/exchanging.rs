@@ -50,7 +50,10 @@ impl Exchanging {
 
     /// Goes on after a restart. The finished update is published again, since it may never have left.
     pub(super) fn resume(shared: &mut Shared) -> Phase {
-        if let Some(report) = shared.memory.report.clone() {
+        if let Some(report) = &mut shared.memory.report {
+            // The secrets behind it are gone with the process.
+            report.offer = None;
+            let report = report.clone();
             shared.publish_update(&report);
         }
         shared.outbox.push(Output::Save);
@@ -140,6 +143,7 @@ impl Exchanging {
     }
 
     pub(super) fn advance(mut self, shared: &mut Shared) -> Phase {
+        self.exchange.agree(shared);
         // Closing comes first: an acting node may find that it has all it needs in the same moment.
         self.act_if_first(shared);
         following::fetch_shortlist(shared, &mut self.exchange);
@@ -223,7 +227,8 @@ impl Exchanging {
 
     pub(super) fn on_turn_to_act(&mut self, shared: &mut Shared, round: Round) {
         if shared.averages() && self.lacks_mean_of(round) {
-            self.exchange.acting = Some(Acting::begin(shared, round));
+            let proposal = self.exchange.to_go_on_with(shared, round);
+            self.exchange.acting = Some(Acting::begin(shared, round, proposal));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Merging: the numbers are computed elsewhere; here the order is put together, and the result becomes the node's new
 //! standing.
 
-use fednode_core::{ExpertId, LocalReport, Member, Round, Stage, Timestamp};
+use fednode_core::{BlobId, ExpertId, LocalReport, Member, Round, Stage, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::exchange::Exchange;
@@ -185,6 +185,9 @@ fn keep_own_lineage(shared: &mut Shared) {
     }
     let own = shared.memory.own_update().and_then(|report| report.shared);
     if let Some(own) = own {
-        shared.memory.lineage = own.id;
+        // Under masks the update's part is not the node's model, and may be what others started from.
+        let name = [own.id.as_bytes().as_slice(), shared.me.as_bytes()].concat();
+        let masks = shared.schedule.masks();
+        shared.memory.lineage = if masks { BlobId::of(&name) } else { own.id };
     }
 }

@@ -19,11 +19,13 @@
 //! | `exchange/` | what a round waits for: experts, mean, updates; closing the round in the aggregator's place |
 //! | `shared` | what outlives a phase; what a checkpoint keeps of it is in `memory` |
 //! | `planning`, `following`, `pace` | which experts to mix, whom to follow, whom to wait for |
+//! | `done` | what was done about masked sums, once a round |
 //! | `proxies`, `audit` | proxies on their way; recomputing means |
 //!
 //! This file takes inputs apart. It never sends, fetches, trains, saves or sleeps.
 
 mod audit;
+mod done;
 mod exchange;
 mod exchanging;
 mod following;
@@ -160,6 +162,11 @@ impl Node {
             Input::Trained(report) => self.react(|phase, shared| phase.on_trained(shared, report)),
             Input::Merged(report) => self.react(|phase, shared| phase.on_merged(shared, &report)),
             Input::Averaged(report) => self.handle_averaged(report),
+            Input::Unmasked { round, word } => {
+                if let Some(word) = word {
+                    self.shared.outbox.publish(round, Body::Unmask(word));
+                }
+            }
             Input::Module(report) => self.react(|phase, shared| phase.on_module(shared, report)),
             Input::Pooled(report) => self.react(|phase, shared| phase.on_pooled(shared, &report)),
             Input::Timer(timer) => self.react(|phase, shared| phase.on_timer(shared, timer)),
@@ -306,6 +313,7 @@ impl Node {
                 audit::on_accusation(&mut self.phase, &mut self.shared, author, fault);
             }
             Body::Leave => self.handle_departure(author),
+            Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) => self.handle_word(author, round),
             Body::Pool(_) => {}
         }
     }
@@ -323,6 +331,21 @@ impl Node {
             self.phase.on_own_update(author, round);
         } else {
             self.phase.on_update(shared, update);
+        }
+    }
+
+    /// Somebody spoke of a masked sum: the closing of the round may go on.
+    fn handle_word(&mut self, author: NodeId, round: Round) {
+        if self.shared.view.contradicts_itself(author, round) {
+            audit::on_equivocation(&mut self.phase, &mut self.shared, author);
+        }
+        self.close_if_ready();
+    }
+
+    fn close_if_ready(&mut self) {
+        let exchange = self.phase.exchange_mut();
+        if let Some(acting) = exchange.and_then(|exchange| exchange.acting.as_mut()) {
+            acting.close_if_ready(&mut self.shared);
         }
     }
 

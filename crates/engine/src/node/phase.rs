@@ -92,12 +92,17 @@ impl Phase {
     pub(super) fn advance(self, shared: &mut Shared) -> Self {
         match self {
             Self::Joining(joining) => joining.advance(shared),
+            Self::Training(mut training) => {
+                // Who is late for the round still helps the others to open its sum.
+                training.exchange.agree(shared);
+                Self::Training(training)
+            }
             Self::Exchanging(exchanging) => exchanging.advance(shared),
             Self::Pooling(mut pooling) => {
                 pooling.advance(shared);
                 Self::Pooling(pooling)
             }
-            Self::Training(_) | Self::Merging(_) | Self::Serving => self,
+            Self::Merging(_) | Self::Serving => self,
         }
     }
 
@@ -153,6 +158,11 @@ impl Phase {
             (Self::Pooling(pooling), Timer::Pool(_)) => pooling.on_timer(shared),
             // What did not count enough members a moment ago may do so now.
             (phase, Timer::Look(_)) => phase.consider_globals(shared),
+            (phase, Timer::Unmask(_)) => {
+                if let Some(acting) = phase.exchange_mut().and_then(|it| it.acting.as_mut()) {
+                    acting.close_if_ready(shared);
+                }
+            }
             (phase, Timer::Grace(round)) => {
                 if let Some(exchange) = phase.exchange_mut() {
                     exchange.on_grace_over(shared, round);

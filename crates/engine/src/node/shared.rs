@@ -2,7 +2,7 @@
 //!
 //! Every reaction of a phase is given it, as context: phases own what they wait for, this owns the rest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,16 +14,18 @@ use fednode_core::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::done::Done;
 use super::exchange::Exchange;
 use super::following::Following;
 use super::memory::Memory;
 use super::proxies::Proxies;
 use crate::chain::{self, Judge, Rank, SLACK};
-use crate::closing::Base;
+use crate::closing::{Base, Surroundings};
 use crate::cohort::Cohort;
 use crate::encoding::{broadcast_set_of_default_spec, schedule_of_default_spec};
 use crate::event::{Fetch, FetchKind, Note, Output, Timer};
 use crate::follower::{Announced, Closed, Follower};
+use crate::masks::{MaskOrder, Sum};
 use crate::outbox::Outbox;
 use crate::state::Head;
 use crate::trials::Trials;
@@ -61,6 +63,9 @@ pub(super) struct Shared {
     pub(super) me: NodeId,
     /// What everybody starts from.
     initial: Lineage,
+    /// What it did about masked sums so far.
+    #[serde(default)]
+    pub(super) done: Done,
     /// The time of the input that is being handled.
     pub(super) now: Timestamp,
     pub(super) view: View,
@@ -89,6 +94,8 @@ impl Shared {
         memory: Memory,
     ) -> Self {
         let initial = initial_shared.map(|blob| blob.id);
+        let schedule = Arc::new(Schedule::of(&spec));
+        let masks_of = schedule.masks().then(|| spec.id());
         Self {
             draws: spec.draw_seed(),
             audits: spec.draw_seed(),
@@ -98,7 +105,8 @@ impl Shared {
             now: Timestamp::default(),
             // An older expert may stand in for up to I rounds.
             view: View::new(refresh_every(&spec) + 1),
-            chain: Follower::new(head),
+            chain: Follower::new(head, masks_of),
+            done: Done::before(memory.round),
             memory,
             cohort: Cohort::Everybody,
             proxies: Proxies::default(),
@@ -107,7 +115,7 @@ impl Shared {
             recent: VecDeque::new(),
             following: Following::default(),
             outbox: Outbox::default(),
-            schedule: Arc::new(Schedule::of(&spec)),
+            schedule,
             spec,
         }
     }
@@ -137,6 +145,52 @@ impl Shared {
     /// Returns the mean that this round follows.
     pub(super) fn parent(&self) -> Lineage {
         self.chain.lineage(self.initial)
+    }
+
+    /// Returns the masked sum of a round that follows the head; `None` if sums are open, or if its members are not known.
+    pub(super) fn sum(&self, round: Round) -> Option<Arc<Sum>> {
+        self.chain.sum(&self.view, round)
+    }
+
+    /// Returns what the trainer does about masked sums in a round, where sums are masked.
+    pub(super) fn masks(&mut self, round: Round) -> Option<Box<MaskOrder>> {
+        if !self.schedule.masks() {
+            return None;
+        }
+        let of_nobody = || Arc::new(Sum::of_nobody(self.spec.id(), round));
+        let sum = self.sum(round).filter(|_| round > self.done.masked);
+        let sum = sum.unwrap_or_else(of_nobody);
+        self.done.masked = self.done.masked.max(round);
+        let head = self.chain.head();
+        let here = self
+            .view
+            .nodes()
+            .known()
+            .chain(head.counted.iter().copied());
+        let holders: BTreeSet<NodeId> = here
+            .filter(|node| *node != self.me && !self.view.has_left(*node))
+            .collect();
+        let may_stand_in = !self.schedule.gathers_statistics_in(round);
+        Some(Box::new(MaskOrder {
+            sum: Sum::clone(&sum),
+            parent: head.mean.filter(|_| may_stand_in),
+            holders: holders.into_iter().collect(),
+        }))
+    }
+
+    /// Returns what the closing of a masked sum looks at.
+    pub(super) fn surroundings(&self) -> Surroundings<'_> {
+        Surroundings {
+            chain: &self.chain,
+            view: &self.view,
+            now: self.now,
+            patience: self.spec.round.grace() / 2,
+        }
+    }
+
+    /// Returns who comes first of two that close one round.
+    pub(super) fn rank(&self, round: Round, author: NodeId) -> Rank {
+        rank(&self.view, self.draws, self.me, round, author)
     }
 
     /// Returns what the members of this round must have trained from.
@@ -283,6 +337,8 @@ impl Shared {
 
     /// Publishes an update. One that was published before a restart is published again, since it may never have left.
     pub(super) fn publish_update(&mut self, report: &LocalReport) {
+        // Under masks a node's samples are within its part.
+        let masks = self.schedule.masks();
         let body = Body::Local(Local {
             lineage: report.lineage,
             parent: self.parent(),
@@ -293,7 +349,8 @@ impl Shared {
             sketches: report.sketches.clone(),
             peers: self.following.nearest().to_vec(),
             statistics: None,
-            n_samples: report.n_samples,
+            n_samples: if masks { 0 } else { report.n_samples },
+            offer: report.offer.clone(),
         });
         self.outbox.publish(report.round, body);
     }
@@ -313,6 +370,7 @@ impl Shared {
             broadcast_set: self.broadcast_set,
             view: &self.view,
             head: self.chain.head(),
+            chain: &self.chain,
             me: self.me,
             trains: self.trains(),
             aggregates: false,
@@ -385,16 +443,25 @@ impl Shared {
     /// Fetches the members' parts of a closing, to order the mean when they are here; once for each closing.
     pub(super) fn begin_trial(&mut self, closed: Closed, accuser: Option<NodeId>) {
         let author = closed.author;
-        if self.trials.know(author, &closed.global) {
+        if self.trials.know(author, &closed.global) || !self.can_recompute(&closed) {
             return;
         }
-        for (node, blob) in self.trials.begin(closed, accuser) {
+        let masked = self.chain.masked(&self.view, &closed);
+        for (node, blob) in self.trials.begin(closed, accuser, masked) {
             self.fetch(blob, FetchKind::Shared, vec![node, author]);
         }
     }
 
+    /// Tells whether all is known that it takes to recompute a closing from its members' parts.
+    pub(super) fn can_recompute(&self, closed: &Closed) -> bool {
+        !self.schedule.masks() || self.chain.masked(&self.view, closed).is_some()
+    }
+
     /// Tells whether a closed round is recomputed before it is followed: by a draw, or because everybody does.
     pub(super) fn must_verify(&self, closed: &Closed) -> bool {
+        if !self.can_recompute(closed) {
+            return false;
+        }
         let drawn = self.audits_now(b"fednode audit 1", closed.round);
         let is_doubtful = self.view.is_banned(closed.author);
         let wanted = drawn || self.judges_parts_of(closed);
@@ -404,7 +471,8 @@ impl Shared {
     /// Tells whether the parts of a closing are wanted themselves: statistics, which each node judges by its own.
     fn judges_parts_of(&self, closed: &Closed) -> bool {
         let bytes = closed.global.mean.size * closed.global.members.len() as u64;
-        self.schedule.gathers_statistics_in(closed.round) && bytes <= MOST_STATISTICS
+        let are_open = !self.schedule.masks();
+        are_open && self.schedule.gathers_statistics_in(closed.round) && bytes <= MOST_STATISTICS
     }
 
     /// Tells whether a closing is recomputed by everybody, and is not followed unless that succeeds: small parts that
@@ -413,7 +481,8 @@ impl Shared {
         let (author, me) = (closed.author, self.me);
         let rank = rank(&self.view, self.draws, me, closed.round, author);
         let acted = rank != Rank::Aggregator;
-        if !acted || author == me || closed.global.mean.size > SMALL_SHARED_BYTES {
+        let is_small = closed.global.mean.size <= SMALL_SHARED_BYTES;
+        if !acted || author == me || !is_small || !self.can_recompute(closed) {
             return false;
         }
         // Another chain is followed because others follow it, who have looked. The parts may be gone by now.

@@ -29,7 +29,8 @@ impl Training {
         shared.outbox.note(Note::RoundStarted(round));
         // Saved first: a node that dies while it trains begins this round again.
         shared.outbox.push(Output::Save);
-        shared.outbox.push(Output::Train { round });
+        let masks = shared.masks(round);
+        shared.outbox.push(Output::Train { round, masks });
         Phase::Training(Self {
             since: shared.now,
             exchange,

@@ -1,13 +1,18 @@
 //! What is known of one node: whether it is there, and what it said lately.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use fednode_core::masked::Bytes32;
 use fednode_core::{
     Accepted, Advert, BlobId, Body, Local, PoolOffer, ProxyOffer, ProxySet, Role, Round,
 };
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::{proxies_by_round, shared_list, shared_option};
+
+/// Most words about masked sums that are kept of a node: a proposal, an agreement and an unmasking in each of some rounds.
+const MAX_WORDS: usize = 9;
 
 /// What is known of a node. Small, since a simulation has millions: of most, one update was heard.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -39,6 +44,9 @@ pub(super) struct More {
     /// The newest offer of a private module.
     #[serde(with = "shared_option")]
     pub(super) offer: Option<Arc<Accepted>>,
+    /// What it said of masked sums, the newest last.
+    #[serde(default, with = "shared_list")]
+    pub(super) words: Vec<Arc<Accepted>>,
 }
 
 impl NodeView {
@@ -131,6 +139,39 @@ impl NodeView {
     /// Tells whether it closes rounds by its role.
     pub(super) fn is_aggregator(&self) -> bool {
         self.met == Some(Role::Aggregator) && self.newest == Round::ZERO
+    }
+
+    /// Keeps what it says of a masked sum.
+    pub(super) fn keep_word(&mut self, advert: &Arc<Accepted>) {
+        let words = &mut self.more.get_or_insert_default().words;
+        if words.iter().all(|known| known.id != advert.id) {
+            words.push(Arc::clone(advert));
+            words.drain(..words.len().saturating_sub(MAX_WORDS));
+        }
+    }
+
+    /// Visits what it said of masked sums, the newest first.
+    pub(super) fn words(&self) -> impl Iterator<Item = &Accepted> {
+        let words = self.more.iter().flat_map(|more| more.words.iter().rev());
+        words.map(Arc::as_ref)
+    }
+
+    /// Tells whether it agreed to two sets of survivors in a round, or takes masks off for two.
+    ///
+    /// It may agree to one and take masks off for another: for that which most agree to.
+    pub(super) fn contradicts_itself(&self, round: Round) -> bool {
+        let said = || self.words().filter(|word| word.round == round);
+        let agreed = said().filter_map(|word| match &word.body {
+            Body::Agree(agreement) => Some(agreement.survivors),
+            _ => None,
+        });
+        let unmasked = said().filter_map(|word| match &word.body {
+            Body::Unmask(word) => Some(word.survivors),
+            _ => None,
+        });
+        let agreed: BTreeSet<Bytes32> = agreed.collect();
+        let unmasked: BTreeSet<Bytes32> = unmasked.collect();
+        agreed.len() > 1 || unmasked.len() > 1
     }
 
     pub(super) fn is_present(&self) -> bool {

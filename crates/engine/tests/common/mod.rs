@@ -78,5 +78,6 @@ pub fn trained(node: &Node, shared: Option<BlobRef>, expert: ExpertOffer) -> Loc
         n_samples: 10,
         train_loss: 1.0,
         expert_share: vec![1.0],
+        offer: None,
     }
 }

@@ -161,6 +161,7 @@ mod tests {
             n_samples: 5,
             train_loss: f64::NAN,
             expert_share: vec![0.1],
+            offer: None,
         };
         let made = vec![Made {
             blob,

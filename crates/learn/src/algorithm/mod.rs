@@ -74,10 +74,13 @@ mod whole;
 use std::ops::Range;
 
 use burn::tensor::{Device, Tensor};
+use std::collections::BTreeMap;
+
 use fednode_core::config::unknown_name;
-use fednode_core::spec::{Architecture, TrainingSpec};
+use fednode_core::spec::{Architecture, Sums, TrainingSpec};
 use fednode_core::{
-    Averaging, ConfigError, Exchange, FederationSpec, Matching, ParamSet, Rule, Weighting,
+    Averaging, ConfigError, Exchange, FederationSpec, HyperValue, Matching, ParamSet, Rule,
+    Weighting,
 };
 use fednode_onnx::{Graph, Value};
 
@@ -460,7 +463,7 @@ pub fn find(name: &str) -> Result<&'static Row, ConfigError> {
 ///
 /// # Errors
 /// Fails on an unknown algorithm, on unknown or impossible hyper-parameters, and on epochs ahead where there can be none. It
-/// fails, too, on what does not go with statistics of peers that agree, or with a promise of privacy.
+/// fails, too, on what does not go with statistics of peers that agree, with a promise of privacy, or with masked sums.
 pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     let row = find(&spec.algorithm)?;
     if spec.training.ahead_epochs > 0 && !row.trains_ahead {
@@ -476,11 +479,51 @@ pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
         );
         return Err(ConfigError(text));
     }
-    spec.exchange = (row.exchange)(&row.values(&spec.hyper)?);
+    spec.exchange = (row.exchange)(&row.values(&hyper_of(spec, row))?);
     prepare(spec)?;
     fedmoe_da::check(spec)?;
     numbers::fill(spec)?;
-    private::protect(spec)
+    private::protect(spec)?;
+    can_be_masked(spec)
+}
+
+/// Returns the spec's hyper-parameters. Under masks nobody can compare parts, so what averages is the mean unless the spec names a
+/// rule, which is refused then.
+fn hyper_of(spec: &FederationSpec, row: &Row) -> BTreeMap<String, HyperValue> {
+    let mut hyper = spec.hyper.clone();
+    let (name, mean) = hyper::PLAIN_MEAN;
+    let takes_rule = row.hyper.iter().any(|hyper| hyper.name == name);
+    if spec.privacy.sums == Sums::Masked && takes_rule {
+        let mean = HyperValue::Text(mean.to_owned());
+        hyper.entry(name.to_owned()).or_insert(mean);
+    }
+    hyper
+}
+
+/// Refuses masked sums where something else would leave the nodes as it is, or where nothing is added up.
+fn can_be_masked(spec: &FederationSpec) -> Result<(), ConfigError> {
+    if spec.privacy.sums == Sums::Open {
+        return Ok(());
+    }
+    let exchange = &spec.exchange;
+    let adds_up = |averaging: &Averaging| averaging.rule == Rule::default();
+    let reason = match () {
+        () if exchange.experts.is_some() => {
+            "its nodes send each other parts that masks do not cover"
+        }
+        () if !exchange.averaging.as_ref().is_some_and(adds_up) => {
+            "its nodes add nothing up, or not by the rule `mean`"
+        }
+        () if exchange.everybody_first => {
+            "its first round is one of its own, and masks are made in it"
+        }
+        () if spec.pool.is_enabled() => "the modules of a pool leave the nodes as they are",
+        () => return Ok(()),
+    };
+    Err(ConfigError(format!(
+        "`privacy.sums` must be `open` with algorithm `{}` and these settings: {reason}; `fedavg` and `fedper` can be masked",
+        spec.algorithm
+    )))
 }
 
 /// Puts a round before the first one in which nodes agree on the columns of their raw tables. What they agree on is part of
@@ -551,7 +594,6 @@ pub fn check_exchange(spec: &FederationSpec) -> Result<(), ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::HyperValue;
 
     #[test]
     fn every_row_has_valid_defaults_in_every_profile() {

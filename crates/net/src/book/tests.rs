@@ -252,6 +252,7 @@ fn old_closings_give_way_before_the_newest_updates() {
             mean: BlobRef::of(b"mean"),
             parent: BlobRef::of(b"parent").id,
             previous: None,
+            unmasked: Vec::new(),
         });
         let (closing, said) = advert(node(1), at(1, first + 1), round, closing);
         book.insert(closing, &said, NOW);

@@ -119,6 +119,7 @@ impl World {
             mean: BlobRef::of(&[9, round as u8]),
             parent,
             previous: follows,
+            unmasked: Vec::new(),
         };
         (said, global)
     }

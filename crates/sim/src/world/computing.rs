@@ -4,12 +4,14 @@
 //! hear of nothing.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fednode_core::work::{Order, WorkError};
 use fednode_core::{
     BlobId, BlobRef, ExpertOffer, InlineProxies, LocalReport, ParamSet, Precision, ProxyOffer,
     ProxySet, Round,
 };
+use fednode_engine::masks::UnmaskOrder;
 use fednode_engine::{
     AverageOrder, AverageReport, Input, MergeOrder, MergeReport, Purpose, execute,
 };
@@ -17,7 +19,8 @@ use rand::Rng;
 
 use super::blobs::Blobs;
 use super::ground::Ground;
-use super::{COMPUTING, Event, spoiling};
+use super::masking::Part;
+use super::{COMPUTING, Event, masking, spoiling};
 use crate::failure::Failure;
 use crate::history::{Answer, Made, Moment, Past, Silent, Told};
 use crate::scenario::Behaviour;
@@ -179,6 +182,25 @@ impl<'a> Computing<'a> {
         }
     }
 
+    pub(super) fn unmask(
+        &mut self,
+        ground: &mut Ground<'_>,
+        blobs: &mut Blobs,
+        member: usize,
+        order: UnmaskOrder,
+    ) {
+        let said = self.answer(ground, blobs, member, |_, ground, _| {
+            let round = order.sum.round();
+            Ok(Told::Unmasked(
+                round,
+                masking::unmask(ground, member, order),
+            ))
+        });
+        if let Some(said) = said {
+            ground.input_after(Duration::ZERO, member, said);
+        }
+    }
+
     pub(super) fn save(&mut self, ground: &mut Ground<'_>, member: usize) {
         ground.members[member].save();
         if ground.is_node(member) {
@@ -232,7 +254,12 @@ fn trained(
             None => update.shared,
         },
     };
-    let shared = shared.map(|shared| blobs.put(member, round, shared));
+    let masked = masking::mask(ground, member, round, shared, update.n_samples)?;
+    let shared = match masked.part {
+        Some(Part::Own(part)) => Some(blobs.put(member, round, part)),
+        Some(Part::Mean(blob)) => Some(blob),
+        None => None,
+    };
     let (experts, own_experts) = offer_experts(update.experts, ground, blobs, member, round);
     let refreshes = ground.schedule.refreshes_in(round);
     let proxies = update.proxies.filter(|_| refreshes);
@@ -251,6 +278,7 @@ fn trained(
         n_samples: update.n_samples,
         train_loss: update.train_loss,
         expert_share: update.expert_share,
+        offer: masked.offer,
     })
 }
 

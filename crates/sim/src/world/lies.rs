@@ -288,6 +288,7 @@ pub(super) fn closing(
         round,
         purpose: Purpose::Close,
         members,
+        masked: None,
     };
     let mut load = |blob: &BlobId| blobs.content(blob).cloned();
     let (mean, _) = execute::average(&order, spec, &mut load);
@@ -297,5 +298,6 @@ pub(super) fn closing(
         members: order.members,
         parent: first.parent,
         previous: first.follows,
+        unmasked: Vec::new(),
     })
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::{BlobId, BlobRef, FederationSpec, NodeId, Role, Round, Timestamp};
+use fednode_engine::masks::MaskOrder;
 use fednode_engine::{Aggregator, Head, Input, Node, Output, Phase, State, Timer};
 
 use super::Map;
@@ -85,6 +86,8 @@ pub(super) struct Member {
     /// What it goes on from when it comes back.
     pub(super) checkpoint: Option<State>,
     pub(super) head: Option<Head>,
+    /// What it does about masked sums in the round that it trains.
+    pub(super) masks: Option<Box<MaskOrder>>,
     pub(super) sent: Bytes,
     pub(super) received: Bytes,
 }
@@ -104,6 +107,7 @@ impl Member {
             corrupt_seen: BTreeSet::new(),
             checkpoint: None,
             head: None,
+            masks: None,
             sent: Bytes::default(),
             received: Bytes::default(),
         }

@@ -6,12 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use fednode_core::masked::Proposal;
 use fednode_core::{BlobId, BlobRef, Body, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Rank};
-use crate::closing::{Base, Closer};
-use crate::event::{Arrival, AverageReport, Fetch, FetchKind, Note, Output};
+use crate::closing::{Base, Closer, Step};
+use crate::event::{Arrival, AverageReport, Fetch, FetchKind, Note, Output, Timer};
 use crate::node::shared::Shared;
 use crate::status::{Cause, Waiting};
 use crate::view::{Update, View};
@@ -39,7 +40,12 @@ pub(in crate::node) struct Acting {
 
 impl Acting {
     /// Begins to close a round: fetches the parts of all updates that follow the same closed round as this node.
-    pub(in crate::node) fn begin(shared: &mut Shared, round: Round) -> Self {
+    /// What members were asked to agree to already stays so.
+    pub(in crate::node) fn begin(
+        shared: &mut Shared,
+        round: Round,
+        proposal: Option<Proposal>,
+    ) -> Self {
         let base = shared.base();
         let mut acting = Self {
             closer: Closer::new(shared.spec.clone(), shared.schedule.clone()),
@@ -55,6 +61,9 @@ impl Acting {
             // Where only some train in a round, those of a later one have given this one up.
             newest: (shared.spec.round.participation < 1.0).then_some(round),
         };
+        if let Some(proposal) = proposal {
+            acting.closer.take_over(round, proposal, shared.now);
+        }
         let broadcast_set = shared.broadcast_set;
         // Updates of whatever round: who is ahead because it gave up waiting is counted, too. So is who went on from a
         // closing that this node does not follow, with what it said before.
@@ -143,6 +152,10 @@ impl Acting {
             let what = format!("shared parts, to close round {round}");
             return Waiting::new(Cause::Parts, what, since).from_peers(wanted);
         }
+        if self.closer.has_proposed() && !self.closer.is_averaging() {
+            let what = format!("words that take masks off, to close round {round}");
+            return Waiting::new(Cause::Evidence, what, since);
+        }
         let (cause, what) = if self.closer.is_averaging() || !wanted.is_empty() {
             (Cause::OwnWork, "the mean, to close")
         } else {
@@ -162,8 +175,17 @@ impl Acting {
         if !self.closer.all_in(std::iter::empty()) {
             return;
         }
-        let order = self.closer.order_mean(shared.base(), shared.draws);
-        shared.outbox.push_some(order.map(Output::Average));
+        let base = shared.base();
+        let step = self.closer.next(base, shared.draws, shared.surroundings());
+        match step {
+            Some(Step::Average(order)) => shared.outbox.push(Output::Average(order)),
+            Some(Step::Propose(round, proposal)) => {
+                let until = shared.now + shared.surroundings().patience;
+                shared.outbox.set_timer(Timer::Unmask(round), until);
+                shared.outbox.publish(round, Body::Propose(proposal));
+            }
+            None => {}
+        }
     }
 
     /// The mean is computed: publishes the closed round. If some members' parts are of no use, it is computed anew.
@@ -173,8 +195,9 @@ impl Acting {
             return self.close_if_ready(shared);
         };
         let parent = shared.parent();
-        let global = shared.chain.close(parent, mean.blob, mean.members);
-        shared.outbox.publish(mean.round, Body::Global(global));
+        let round = mean.round;
+        let global = shared.chain.close(parent, mean);
+        shared.outbox.publish(round, Body::Global(global));
     }
 }
 

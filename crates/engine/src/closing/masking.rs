@@ -1,0 +1,195 @@
+//! Closing a round whose sum is masked.
+//!
+//! ```text
+//! parts held ──look──► parts that fit ──propose──► words of members ──open──► mean
+//! ```
+//!
+//! What is proposed stays so: members agree to one set of survivors in a round. If its sum cannot be opened, the round has no
+//! closing, and the next one begins with new masks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::draw::DrawSeed;
+use fednode_core::masked::{Proposal, Unmask};
+use fednode_core::{AdvertId, Member, NodeId, Round, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use super::{Base, Closer, Step};
+use crate::event::{AverageOrder, Purpose};
+use crate::follower::Follower;
+use crate::masks::{Masked, Sum};
+use crate::view::View;
+
+/// How far the masked sum of a round is.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(crate) struct Masking {
+    /// The adverts of members whose parts fit together.
+    looked_at: Vec<AdvertId>,
+    proposed: Option<Proposed>,
+}
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Proposed {
+    round: Round,
+    proposal: Proposal,
+    /// Until then everybody's word is waited for, and then no more than are needed.
+    until: Timestamp,
+    /// The words that the mean was ordered with.
+    used: Vec<(NodeId, AdvertId)>,
+    /// Its sum has no mean.
+    has_failed: bool,
+}
+
+impl Masking {
+    /// Returns the words that the mean was ordered with.
+    pub(super) fn words_used(&self) -> Vec<(NodeId, AdvertId)> {
+        let proposed = self.proposed.as_ref();
+        proposed.map_or(Vec::new(), |proposed| proposed.used.clone())
+    }
+
+    /// What was ordered brought no mean: parts were looked at, or a sum cannot be opened.
+    pub(super) fn on_no_mean(&mut self, ordered: &[AdvertId], is_whole: bool) {
+        match &mut self.proposed {
+            Some(proposed) => proposed.has_failed = true,
+            None if is_whole => self.looked_at = ordered.to_vec(),
+            None => {}
+        }
+    }
+}
+
+/// What the closing of a masked sum looks at.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Surroundings<'a> {
+    pub(crate) chain: &'a Follower,
+    pub(crate) view: &'a View,
+    pub(crate) now: Timestamp,
+    /// How long everybody's word is waited for.
+    pub(crate) patience: Duration,
+}
+
+impl Closer {
+    /// Returns what to do next to close the round with parts that have this base, if there is anything.
+    pub(crate) fn next(
+        &mut self,
+        base: Base,
+        seed: DrawSeed,
+        around: Surroundings<'_>,
+    ) -> Option<Step> {
+        if !self.schedule.masks() {
+            return self.order_mean(base, seed).map(Step::Average);
+        }
+        if self.is_averaging {
+            return None;
+        }
+        if self.masked.proposed.is_some() {
+            return self.open(around).map(Step::Average);
+        }
+        let (round, members) = self.members(base, seed);
+        let sum = around.chain.sum(around.view, round)?;
+        let admits = |member: &Member| sum.admits(member.node, member.shared.id, base.parent);
+        let members: Vec<Member> = members.into_iter().filter(admits).collect();
+        let adverts: Vec<AdvertId> = members.iter().map(|member| member.advert).collect();
+        let is_known = self.is_futile && adverts == self.ordered;
+        if is_known || members.len() < self.spec.fewest_members() as usize {
+            return None;
+        }
+        let masked = match sum.survivors(&members) {
+            // Sums of statistics are no model, and a model is no sum of statistics.
+            None if self.schedule.gathers_statistics_in(round) => return None,
+            None => Masked::Open {
+                sum: Sum::clone(&sum),
+                words: Vec::new(),
+            },
+            Some(Err(reason)) => {
+                tracing::debug!(%round, reason, "a masked sum has too few parts");
+                return None;
+            }
+            Some(Ok(_)) if adverts == self.masked.looked_at => {
+                return Some(self.propose(base, round, members, around));
+            }
+            Some(Ok(_)) => Masked::Look(Sum::clone(&sum)),
+        };
+        (self.is_averaging, self.is_futile, self.ordered) = (true, false, adverts);
+        Some(Step::Average(order(round, members, masked)))
+    }
+
+    fn propose(
+        &mut self,
+        base: Base,
+        round: Round,
+        members: Vec<Member>,
+        around: Surroundings<'_>,
+    ) -> Step {
+        let proposal = Proposal {
+            members,
+            parent: base.parent,
+            previous: base.previous,
+        };
+        self.take_over(round, proposal.clone(), around.now + around.patience);
+        Step::Propose(round, proposal)
+    }
+
+    /// Goes on with what was proposed, by this machine or another. Until `until` everybody's word is waited for.
+    pub(crate) fn take_over(&mut self, round: Round, proposal: Proposal, until: Timestamp) {
+        self.masked.proposed = Some(Proposed {
+            round,
+            proposal,
+            until,
+            used: Vec::new(),
+            has_failed: false,
+        });
+    }
+
+    /// Tells whether members were asked to take masks off.
+    pub(crate) fn has_proposed(&self) -> bool {
+        self.masked.proposed.is_some()
+    }
+
+    /// Orders the mean once enough members have said what takes the masks off.
+    fn open(&mut self, around: Surroundings<'_>) -> Option<AverageOrder> {
+        let proposed = self.masked.proposed.as_mut()?;
+        if proposed.has_failed {
+            return None;
+        }
+        let (round, members) = (proposed.round, &proposed.proposal.members);
+        let sum: Arc<Sum> = around.chain.sum(around.view, round)?;
+        let survivors = sum.survivors(members)?.ok()?;
+        let words = around.view.unmasking(round, survivors.id());
+        let is_complete = sum
+            .roster()
+            .is_some_and(|roster| words.len() >= roster.len());
+        if !is_complete && around.now < proposed.until {
+            return None;
+        }
+        let said: Vec<(NodeId, &Unmask)> =
+            words.iter().map(|word| (word.author, word.said)).collect();
+        let said = sum.true_words(&survivors, said);
+        if let Err(reason) = sum.opens(&survivors, &said) {
+            tracing::debug!(%round, reason, "a masked sum waits for words");
+            return None;
+        }
+        let is_true = |author| said.iter().any(|(node, _)| *node == author);
+        let used = words.iter().filter(|word| is_true(word.author));
+        proposed.used = used.map(|word| (word.author, word.advert)).collect();
+        self.ordered = members.iter().map(|member| member.advert).collect();
+        let masked = Masked::Open {
+            sum: Sum::clone(&sum),
+            words: said
+                .into_iter()
+                .map(|(node, word)| (node, word.clone()))
+                .collect(),
+        };
+        self.is_averaging = true;
+        Some(order(round, members.clone(), masked))
+    }
+}
+
+fn order(round: Round, members: Vec<Member>, masked: Masked) -> AverageOrder {
+    AverageOrder {
+        round,
+        purpose: Purpose::Close,
+        members,
+        masked: Some(Box::new(masked)),
+    }
+}

@@ -1,0 +1,212 @@
+//! Masked sums in the round: who takes part in one, whose words take its masks off, and the orders about it.
+//!
+//! ```text
+//! update of round t-1 ──► closing of t-1 ──► training t ──► update of t ──► proposal ──► agreements ──► words ──► closing of t
+//! offer for t             fixes the roster   masks on        masked part    survivors    two thirds     masks off  the mean
+//! ```
+//!
+//! The offers that a closing counts are the roster of the next round, so everybody who follows it has the same one. It is good
+//! for that round alone: a round that nobody closed used the masks up. Who is not on the roster publishes the mean that it
+//! started from, which tells nothing, and with it an offer. So it is on the next roster. In the first round that is everybody.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, OnceLock};
+
+use fednode_core::masked::{MaskOffer, Unmask};
+use fednode_core::{
+    Accepted, AdvertId, BlobId, Body, FederationId, Global, Lineage, Member, NodeId, Round,
+};
+use fednode_masked::Context;
+use fednode_masked::opening::Unmasking;
+use fednode_masked::roster::Roster;
+use fednode_masked::survivors::Survivors;
+use fednode_masked::turn;
+use serde::{Deserialize, Serialize};
+
+use crate::encoding::as_list;
+
+/// Returns what a round's sum is about.
+pub fn context(federation: FederationId, round: Round) -> Context {
+    Context::of(&[federation.as_bytes(), &round.0.to_le_bytes()])
+}
+
+/// Who takes part in the masked sum of a round: the offers that the closing before it counts.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sum {
+    federation: FederationId,
+    round: Round,
+    #[serde(with = "as_list")]
+    offers: BTreeMap<NodeId, MaskOffer>,
+    /// Made of the offers when it is asked for: to look them all through takes a while.
+    #[serde(skip)]
+    roster: OnceLock<Option<Arc<Roster>>>,
+}
+
+impl PartialEq for Sum {
+    fn eq(&self, other: &Self) -> bool {
+        (self.federation, self.round, &self.offers)
+            == (other.federation, other.round, &other.offers)
+    }
+}
+
+impl Sum {
+    /// A sum of nobody: no closing has counted any offers for this round.
+    pub fn of_nobody(federation: FederationId, round: Round) -> Self {
+        Self {
+            federation,
+            round,
+            offers: BTreeMap::new(),
+            roster: OnceLock::new(),
+        }
+    }
+
+    /// The sum of the round after a closed one. `signed` returns the advert that a member is counted with; `None` if one of
+    /// them is not known.
+    pub fn after<'a>(
+        federation: FederationId,
+        (round, global): (Round, &Global),
+        signed: impl Fn(&Member) -> Option<&'a Accepted>,
+    ) -> Option<Self> {
+        let mut sum = Self::of_nobody(federation, round.next());
+        for member in &global.members {
+            let advert = signed(member)?;
+            let Body::Local(local) = &advert.body else {
+                continue;
+            };
+            // What was offered in another round is for another sum.
+            if let Some(offer) = local.offer.as_ref().filter(|_| advert.round == round) {
+                sum.offers.insert(member.node, MaskOffer::clone(offer));
+            }
+        }
+        Some(sum)
+    }
+
+    /// Returns the round.
+    pub fn round(&self) -> Round {
+        self.round
+    }
+
+    /// Returns what it is about.
+    pub fn context(&self) -> Context {
+        context(self.federation, self.round)
+    }
+
+    /// Returns the roster, if there are enough members for one.
+    pub fn roster(&self) -> Option<&Arc<Roster>> {
+        let made = || turn::roster(self.context(), self.offers.clone());
+        let roster = self.roster.get_or_init(|| made().ok().map(Arc::new));
+        roster.as_ref()
+    }
+
+    /// Tells whether a node takes part.
+    pub fn has(&self, node: NodeId) -> bool {
+        self.roster().is_some_and(|roster| roster.contains(node))
+    }
+
+    /// Tells whether a part may be counted: a masked one of whoever is on the roster, and of others the mean that they started
+    /// from.
+    pub fn admits(&self, node: NodeId, part: BlobId, parent: Lineage) -> bool {
+        self.has(node) != (part == parent)
+    }
+
+    /// Returns those of these members whose parts are added up.
+    pub fn summed(&self, members: &[Member]) -> BTreeSet<NodeId> {
+        let nodes = members.iter().map(|member| member.node);
+        nodes.filter(|node| self.has(*node)).collect()
+    }
+
+    /// Returns the survivors among these members. `None` if nobody is on the roster: then nothing is added up.
+    ///
+    /// # Errors
+    /// Says why they are too few.
+    pub fn survivors(&self, members: &[Member]) -> Option<Result<Survivors, String>> {
+        let roster = self.roster()?;
+        let summed = self.summed(members);
+        if summed.is_empty() {
+            return None;
+        }
+        let survivors = Survivors::new(roster, summed);
+        Some(survivors.map_err(|fault| fault.to_string()))
+    }
+
+    /// Leaves out words that are false. They name their authors as liars, and the others may do without them.
+    pub fn true_words<'a>(
+        &self,
+        survivors: &Survivors,
+        mut words: Vec<(NodeId, &'a Unmask)>,
+    ) -> Vec<(NodeId, &'a Unmask)> {
+        if let Some(roster) = self.roster() {
+            let mut unmasking = Unmasking::new(roster, survivors);
+            words.retain(|(author, word)| unmasking.hear(*author, word).is_ok());
+        }
+        words
+    }
+
+    /// Says what keeps these words from taking the masks off the survivors' sum.
+    ///
+    /// # Errors
+    /// Names a member whose masks would stay, or whose word is false.
+    pub fn opens(&self, survivors: &Survivors, words: &[(NodeId, &Unmask)]) -> Result<(), String> {
+        let roster = self.roster().ok_or("a sum of nobody")?;
+        let mut unmasking = Unmasking::new(roster, survivors);
+        for (author, word) in words {
+            let heard = unmasking.hear(*author, word);
+            heard.map_err(|fault| format!("{}: {fault}", author.letters()))?;
+        }
+        let opened = unmasking.open();
+        opened.map(|_| ()).map_err(|fault| fault.to_string())
+    }
+}
+
+/// What a node is to do for the masked sums of this round and of the next one, beside its training.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MaskOrder {
+    /// Who takes part in this round's sum. Who is not among them publishes the mean that it started from.
+    pub sum: Sum,
+    /// That mean; nothing if it may not stand in: then a node that is not on the roster publishes no part.
+    pub parent: Option<fednode_core::BlobRef>,
+    /// Who may take part in the next round's sum: they are to hold shares of this node's secrets.
+    pub holders: Vec<NodeId>,
+}
+
+/// A word that takes masks off, to be said once.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnmaskOrder {
+    /// Who took part in the sum.
+    pub sum: Sum,
+    /// Whose vectors are added up.
+    pub survivors: BTreeSet<NodeId>,
+    /// Who agrees to that.
+    pub agreed: BTreeSet<NodeId>,
+}
+
+/// How masked parts are averaged.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum Masked {
+    /// They are only looked at: which of them can be added up.
+    Look(Sum),
+    /// They are added up, and these words take the masks off.
+    Open {
+        /// Who took part.
+        sum: Sum,
+        /// What members said, and who.
+        words: Vec<(NodeId, Unmask)>,
+    },
+}
+
+impl Masked {
+    /// Returns who took part.
+    pub fn sum(&self) -> &Sum {
+        match self {
+            Self::Look(sum) | Self::Open { sum, .. } => sum,
+        }
+    }
+}
+
+/// A word that takes masks off, as it was said.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Word<'a> {
+    pub(crate) author: NodeId,
+    pub(crate) advert: AdvertId,
+    pub(crate) said: &'a Unmask,
+}

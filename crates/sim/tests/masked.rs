@@ -1,0 +1,345 @@
+//! Federations whose sums are masked, played by the seeded simulator.
+//!
+//! An observer who sees every model compares each mean with that of the parts as they were before the masks.
+#![allow(clippy::unwrap_used)]
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fednode_core::spec::Sums;
+use fednode_core::work::{self, WorkError};
+use fednode_core::{BlobId, Body, Member, NodeId, ParamSet, Round, Timestamp};
+use fednode_engine::execute::Adoption;
+use fednode_engine::{Input, Output};
+use fednode_sim::{self as sim, Incident, Observer, Outcome, Scenario, Toys, Trainers};
+
+fn seed() -> u64 {
+    std::env::var("FEDNODE_SIM_SEED")
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(1)
+}
+
+fn masked(nodes: usize, rounds: u32) -> Scenario {
+    let mut scenario = Scenario::new(seed(), nodes, rounds);
+    scenario.spec.privacy.sums = Sums::Masked;
+    scenario.spec.validate().unwrap();
+    scenario
+}
+
+/// What each member trained last, before any masks.
+type Trained = Rc<RefCell<BTreeMap<usize, Arc<ParamSet>>>>;
+
+/// Toys of which every part and every mean is seen.
+struct Seen {
+    toys: Toys,
+    trained: Trained,
+    parts: Vec<BlobId>,
+    means: Vec<Arc<ParamSet>>,
+}
+
+impl sim::Wrapped for Seen {
+    fn inner(&mut self) -> &mut dyn Trainers {
+        &mut self.toys
+    }
+
+    fn end(&mut self, member: usize) -> Result<work::Outcome, WorkError> {
+        let outcome = Trainers::end(&mut self.toys, member)?;
+        if let work::Outcome::Trained(update) = &outcome {
+            let part = update.shared.clone().unwrap();
+            self.parts.push(part.to_blob().0.id);
+            self.trained.borrow_mut().insert(member, part);
+        }
+        Ok(outcome)
+    }
+
+    fn adopt(&mut self, member: usize, round: Round, adoption: Adoption) {
+        self.means.extend(adoption.shared.clone());
+        Trainers::adopt(&mut self.toys, member, round, adoption);
+    }
+}
+
+/// What all members said.
+#[derive(Default)]
+struct Heard {
+    trained: Trained,
+    said: BTreeMap<&'static str, usize>,
+    /// Who was banned, and why.
+    bans: Vec<(NodeId, String)>,
+    /// Shared parts that were published, each with what it was before the masks.
+    parts: BTreeMap<BlobId, Arc<ParamSet>>,
+    /// Closed rounds by their means.
+    closed: BTreeMap<BlobId, (Round, Vec<Member>)>,
+}
+
+impl Observer for Heard {
+    fn input(&mut self, _at: Timestamp, _member: usize, _input: &Input) {}
+
+    fn output(&mut self, _at: Timestamp, member: usize, output: &Output) {
+        if std::env::var("DBG").is_ok() {
+            match output {
+                Output::Publish {
+                    round,
+                    body: Body::Global(g),
+                } => eprintln!(
+                    "{} m{member} global r{round} prev {:?} members {} unmasked {} same {}",
+                    _at.0,
+                    g.previous.map(|p| p.to_string()[..6].to_owned()),
+                    g.members.len(),
+                    g.unmasked.len(),
+                    g.mean.id == g.parent
+                ),
+                Output::Publish { round, body } => {
+                    eprintln!("{} m{member} {} r{round}", _at.0, body.kind())
+                }
+                Output::Average(o) => eprintln!(
+                    "{} m{member} average r{} {:?} look {} words {}",
+                    _at.0,
+                    o.round,
+                    o.purpose,
+                    matches!(
+                        o.masked.as_deref(),
+                        Some(fednode_engine::masks::Masked::Look(_))
+                    ),
+                    match o.masked.as_deref() {
+                        Some(fednode_engine::masks::Masked::Open { words, .. }) => words.len(),
+                        _ => 0,
+                    }
+                ),
+                Output::Ban { reason, .. } => eprintln!("{} m{member} ban {reason}", _at.0),
+                Output::Note(n) => eprintln!("{} m{member} {n:?}", _at.0),
+                _ => {}
+            }
+        }
+        if let Output::Ban { node, reason } = output {
+            self.bans.push((*node, reason.clone()));
+        }
+        let Output::Publish { round, body } = output else {
+            return;
+        };
+        *self.said.entry(body.kind()).or_default() += 1;
+        match body {
+            Body::Local(local) => {
+                let trained = Arc::clone(&self.trained.borrow()[&member]);
+                let part = local.shared.unwrap().id;
+                // After a restart it is said again.
+                self.parts.entry(part).or_insert(trained);
+            }
+            Body::Global(global) => {
+                let members = global.members.iter().copied();
+                let summed = members.filter(|member| member.shared.id != global.parent);
+                let summed: Vec<Member> = summed.collect();
+                assert_eq!(summed.is_empty(), global.mean.id == global.parent);
+                if !summed.is_empty() {
+                    self.closed.insert(global.mean.id, (*round, summed));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+struct Played {
+    outcome: Outcome,
+    seen: Seen,
+    heard: Heard,
+}
+
+fn play(scenario: &Scenario) -> Played {
+    let trained = Trained::default();
+    let mut seen = Seen {
+        toys: Toys::new(scenario.seed, scenario.nodes + 1),
+        trained: Rc::clone(&trained),
+        parts: Vec::new(),
+        means: Vec::new(),
+    };
+    let mut heard = Heard {
+        trained,
+        ..Heard::default()
+    };
+    let outcome = sim::run_observed(scenario, &mut seen, &mut heard);
+    assert_eq!(
+        outcome.unfinished(),
+        [] as [usize; 0],
+        "unfinished after {:?}, seed {}",
+        outcome.elapsed,
+        outcome.seed
+    );
+    Played {
+        outcome,
+        seen,
+        heard,
+    }
+}
+
+impl Played {
+    /// Compares every mean that was adopted with that of the parts that its closing added up; returns how many there were of
+    /// each round.
+    fn check_means(&self) -> BTreeMap<Round, usize> {
+        let mut checked: BTreeMap<Round, usize> = BTreeMap::new();
+        for mean in &self.seen.means {
+            let Some((round, summed)) = self.heard.closed.get(&mean.to_blob().0.id) else {
+                continue;
+            };
+            let part = |member: &Member| self.heard.parts[&member.shared.id].values().collect();
+            let parts: Vec<Vec<f32>> = summed.iter().map(part).collect();
+            for (at, value) in mean.values().enumerate() {
+                let sum: f64 = parts.iter().map(|part| f64::from(part[at])).sum();
+                let due = sum / parts.len() as f64;
+                let error = (f64::from(value) - due).abs();
+                let seed = self.outcome.seed;
+                assert!(
+                    error < 1e-6,
+                    "round {round}: {value} for {due}, seed {seed}"
+                );
+            }
+            *checked.entry(*round).or_default() += 1;
+        }
+        checked
+    }
+
+    /// Returns who was added up in a round.
+    fn summed(&self, round: Round) -> BTreeSet<NodeId> {
+        let mut closed = self.heard.closed.values();
+        let closed = closed.find(|(closed, _)| *closed == round).unwrap();
+        closed.1.iter().map(|member| member.node).collect()
+    }
+
+    /// Asserts that no node's own part was published.
+    fn check_secrecy(&self) {
+        for part in &self.seen.parts {
+            assert!(!self.heard.parts.contains_key(part), "a part without masks");
+        }
+    }
+}
+
+#[test]
+fn every_mean_is_that_of_the_parts_and_nobody_publishes_its_own() {
+    for has_aggregator in [true, false] {
+        let mut scenario = masked(5, 6);
+        scenario.aggregator = has_aggregator;
+        let played = play(&scenario);
+        played.check_secrecy();
+        let rounds: BTreeMap<Round, usize> = (2..=6).map(|round| (Round(round), 5)).collect();
+        assert_eq!(
+            played.check_means(),
+            rounds,
+            "aggregator: {has_aggregator}, {:?}",
+            played.heard.said
+        );
+        assert_eq!(played.outcome.lineages().len(), 1);
+        let outcome = &played.outcome;
+        assert!(
+            outcome.strikes.is_empty() && outcome.bans.is_empty(),
+            "{:?} {:?}",
+            outcome.strikes,
+            outcome.bans
+        );
+        // Everybody agrees and takes its masks off once a round.
+        assert_eq!(played.heard.said["agree"], 5 * 5);
+        assert_eq!(played.heard.said["unmask"], 5 * 5);
+        assert!(
+            outcome.elapsed < Duration::from_secs(6 * 8),
+            "{:?}",
+            outcome.elapsed
+        );
+    }
+}
+
+#[test]
+fn members_that_are_lost_at_any_moment_spoil_no_mean() {
+    let mut summed = 0;
+    for moment in 0..24 {
+        let mut scenario = masked(7, 6);
+        scenario.aggregator = moment % 2 == 0;
+        let at = 7.0 + f64::from(moment) * 0.35;
+        let (one, other) = (moment as usize % 7, (moment as usize + 3) % 7);
+        let scenario = scenario
+            .at(at, Incident::Kill(one))
+            .at(at + 0.05, Incident::Kill(other))
+            .at(at + 8.0, Incident::Restart(one))
+            .at(at + 9.0, Incident::Restart(other));
+        let played = play(&scenario);
+        played.check_secrecy();
+        summed += played.check_means().len();
+        assert!(played.outcome.bans.is_empty(), "{:?}", played.outcome.bans);
+    }
+    assert!(summed >= 24 * 4, "{summed} of {} rounds have a sum", 24 * 5);
+}
+
+#[test]
+fn a_lost_aggregator_is_replaced_at_any_moment() {
+    let mut summed = 0;
+    for moment in 0..16 {
+        let at = 7.0 + f64::from(moment) * 0.35;
+        let scenario = masked(5, 5).at(at, Incident::Kill(5));
+        let played = play(&scenario);
+        summed += played.check_means().len();
+        assert_eq!(played.outcome.lineages().len(), 1);
+    }
+    assert!(summed >= 16 * 3, "{summed} of {} rounds have a sum", 16 * 4);
+}
+
+#[test]
+fn a_newcomer_takes_part_from_the_next_round_on() {
+    let mut scenario = masked(6, 6).at(9.0, Incident::Join(5));
+    scenario.absent = vec![5];
+    let played = play(&scenario);
+    let newcomer = played.outcome.ids[5];
+    played.check_secrecy();
+    played.check_means();
+    let last = played.summed(Round(6));
+    assert!(last.contains(&newcomer), "{last:?}");
+    assert_eq!(last.len(), 6);
+}
+
+/// A federation with random losses, comebacks and partitions.
+fn stormy(case: u64) -> Scenario {
+    let name = [seed().to_le_bytes(), case.to_le_bytes()].concat();
+    let mut draws = BlobId::of(&name).as_bytes().to_vec().into_iter().cycle();
+    let mut draw = move |below: usize| usize::from(draws.next().unwrap()) % below;
+    let nodes = 4 + draw(5);
+    let mut scenario = masked(nodes, 5);
+    scenario.seed = case;
+    scenario.spec.seed = case;
+    scenario.aggregator = draw(2) == 0;
+    scenario.link.loss = 0.1 * draw(2) as f64;
+    if draw(3) == 0 {
+        scenario.slow.insert(draw(nodes), 2 + draw(4) as u32);
+    }
+    for _ in 0..1 + draw(4) {
+        let at = 1.0 + draw(250) as f64 / 8.0;
+        let (member, away) = (draw(nodes), 0.5 + draw(40) as f64 / 2.0);
+        let (incident, end) = match draw(3) {
+            0 => {
+                let cut_off = (0..=draw(nodes / 2)).collect();
+                (Incident::Partition(cut_off), Incident::Heal)
+            }
+            _ => (Incident::Kill(member), Incident::Restart(member)),
+        };
+        scenario = scenario.at(at, incident).at(at + away, end);
+    }
+    scenario
+}
+
+#[test]
+fn no_storm_brings_a_wrong_sum_or_an_end_of_the_federation() {
+    let cases = std::env::var("MASKED_CASES").ok();
+    let cases = cases.and_then(|text| text.parse().ok()).unwrap_or(40);
+    let mut summed = 0;
+    for case in std::env::var("ONLY")
+        .ok()
+        .and_then(|c| c.parse().ok())
+        .unwrap_or(0)..cases
+    {
+        let played = play(&stormy(case));
+        played.check_secrecy();
+        summed += played.check_means().values().sum::<usize>();
+        let bans = &played.heard.bans;
+        assert!(bans.is_empty(), "{bans:?}, case {case}");
+    }
+    assert!(summed as u64 >= 8 * cases, "{summed} means of {cases} runs");
+}
