@@ -162,6 +162,7 @@ impl Aggregator {
             Input::Synced => self.synced = true,
             // What did not count enough members a moment ago may do so now.
             Input::Timer(Timer::Look(_)) => self.consider_globals(),
+            Input::Timer(Timer::Opened(round)) => self.on_masks_that_stay(round),
             // Other timers only wake the machine: what they mean is read off `now` below.
             Input::Timer(_) => {}
             Input::Leave => self.outbox.publish(self.head().round, Body::Leave),
@@ -248,9 +249,11 @@ impl Aggregator {
             Body::Leave => self.open.closer.remove(advert.author),
             Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) => {
                 let (author, round) = (advert.author, advert.round);
-                if author != self.me && self.view.contradicts_itself(author, round) {
+                let sum = self.chain.sum(&self.view, round);
+                let falsehood = self.view.falsehood(sum.as_deref(), author, round);
+                if let Some(reason) = falsehood.filter(|_| author != self.me) {
                     self.outbox.note(Note::Equivocated(author));
-                    self.convict(author, "told some one thing and others another".to_owned());
+                    self.convict(author, reason);
                 }
             }
             Body::Fault(_) | Body::Pool(_) => {}
@@ -469,6 +472,8 @@ impl Aggregator {
             Some(Step::Propose(round, proposal)) => {
                 let until = self.now + patience;
                 self.outbox.set_timer(Timer::Unmask(round), until);
+                let late = self.now + 2 * self.spec.round.grace();
+                self.outbox.set_timer(Timer::Opened(round), late);
                 self.outbox.publish(round, Body::Propose(proposal));
             }
             None => {}

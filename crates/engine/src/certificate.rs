@@ -94,7 +94,7 @@ pub fn confirm_masks<'a>(
     }
     match sum.opens(&survivors, &words) {
         Ok(()) => Confirmation::Full,
-        Err(why) => Confirmation::False(why),
+        Err(why) => Confirmation::False(why.to_string()),
     }
 }
 

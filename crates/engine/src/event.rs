@@ -258,6 +258,8 @@ pub enum Timer {
     GiveUp(Round),
     /// A proposal of this round may be agreed to now, or everybody's word on it has been waited for.
     Unmask(Round),
+    /// The masked sum of this round should be open: who keeps it from that is looked for.
+    Opened(Round),
     /// Modules that have not been offered after this last round are not waited for any longer.
     Pool(Round),
 }
@@ -446,6 +448,13 @@ pub enum Note {
     Revoked(NodeId),
     /// A node signed a false mean.
     CheatFound {
+        /// The node.
+        node: NodeId,
+        /// The round.
+        round: Round,
+    },
+    /// A node gave away shares of its secrets that are none, so a masked sum could not be opened.
+    FalseShares {
         /// The node.
         node: NodeId,
         /// The round.

@@ -17,7 +17,7 @@ use fednode_core::{
     Accepted, AdvertId, BlobId, Body, FederationId, Global, Lineage, Member, NodeId, Round,
 };
 use fednode_masked::Context;
-use fednode_masked::opening::Unmasking;
+use fednode_masked::opening::{StillMasked, UnmaskFault, Unmasking};
 use fednode_masked::roster::Roster;
 use fednode_masked::survivors::Survivors;
 use fednode_masked::turn;
@@ -129,6 +129,21 @@ impl Sum {
         Some(survivors.map_err(|fault| fault.to_string()))
     }
 
+    /// Says what is false in a word about these survivors. It is signed, so it is a proof.
+    pub fn falsehood(
+        &self,
+        survivors: &Survivors,
+        author: NodeId,
+        word: &Unmask,
+    ) -> Option<String> {
+        let roster = self.roster()?;
+        match Unmasking::new(roster, survivors).hear(author, word) {
+            // Who is not on the roster has no masks to take off, and others' words may be about other survivors.
+            Ok(()) | Err(UnmaskFault::Stranger | UnmaskFault::OtherSurvivors) => None,
+            Err(fault) => Some(fault.to_string()),
+        }
+    }
+
     /// Leaves out words that are false. They name their authors as liars, and the others may do without them.
     pub fn true_words<'a>(
         &self,
@@ -142,19 +157,54 @@ impl Sum {
         words
     }
 
-    /// Says what keeps these words from taking the masks off the survivors' sum.
+    /// Tries to take the masks off the survivors' sum by these words.
     ///
     /// # Errors
     /// Names a member whose masks would stay, or whose word is false.
-    pub fn opens(&self, survivors: &Survivors, words: &[(NodeId, &Unmask)]) -> Result<(), String> {
-        let roster = self.roster().ok_or("a sum of nobody")?;
+    pub fn opens(
+        &self,
+        survivors: &Survivors,
+        words: &[(NodeId, &Unmask)],
+    ) -> Result<(), NotOpened> {
+        let roster = self.roster().ok_or(NotOpened::Nobody)?;
         let mut unmasking = Unmasking::new(roster, survivors);
         for (author, word) in words {
             let heard = unmasking.hear(*author, word);
-            heard.map_err(|fault| format!("{}: {fault}", author.letters()))?;
+            heard.map_err(|fault| NotOpened::Word {
+                node: *author,
+                fault,
+            })?;
         }
-        let opened = unmasking.open();
-        opened.map(|_| ()).map_err(|fault| fault.to_string())
+        unmasking.open().map(|_| ()).map_err(NotOpened::Still)
+    }
+}
+
+/// Tells why words do not take the masks off a sum.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum NotOpened {
+    /// There is no roster.
+    #[error("a sum of nobody")]
+    Nobody,
+    /// A word is false.
+    #[error("{}: {fault}", node.letters())]
+    Word {
+        /// Whose.
+        node: NodeId,
+        /// What is false.
+        fault: UnmaskFault,
+    },
+    /// A member's masks stay on.
+    #[error(transparent)]
+    Still(StillMasked),
+}
+
+impl NotOpened {
+    /// Returns the member that gave away shares which are not of its secret: its offer proves it.
+    pub fn liar(&self) -> Option<NodeId> {
+        match self {
+            Self::Still(StillMasked::FalseShares(node)) => Some(*node),
+            _ => None,
+        }
     }
 }
 

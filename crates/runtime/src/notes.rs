@@ -87,6 +87,7 @@ fn log(note: &Note, text: &str) {
         Note::Isolated(round) => warn!(%round, "{text}"),
         Note::Rejoined { from, to } => info!(%from, %to, "{text}"),
         Note::Equivocated(node) | Note::Revoked(node) => warn!(%node, "{text}"),
+        Note::FalseShares { node, round } => warn!(%node, %round, "{text}"),
         Note::CheatFound { node, round } => warn!(%node, %round, "{text}"),
         Note::Renamed { node, .. } => warn!(%node, "{text}"),
         Note::Disbelieved { round, node, .. } => warn!(%node, %round, "{text}"),
@@ -135,6 +136,12 @@ fn describe(note: &Note, class_names: &[String]) -> String {
             "the organiser has revoked node {}: nothing that it says counts any more",
             node.short()
         ),
+        Note::FalseShares { node, round } => {
+            let node = node.short();
+            format!(
+                "node {node} gave away false shares of its secrets in round {round}, so the sum of that round cannot be opened; it is dropped"
+            )
+        }
         Note::CheatFound { node, round } => {
             format!(
                 "node {} signed a false mean for round {round} and is banned",

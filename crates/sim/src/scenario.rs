@@ -74,6 +74,12 @@ pub enum Behaviour {
     Withholder,
     /// It says its update again and again, each time with a part that nobody has.
     Restless,
+    /// Under masks it reveals another seed than it offered.
+    FalseSeed,
+    /// Under masks it gives away shares that are not of its secrets, and is silent when they are needed.
+    FalseShares,
+    /// Under masks it agrees to one set of survivors after the other.
+    AgreesTwice,
     /// It says random things at random times.
     Random,
     /// It keeps its private module to itself, which is its right.

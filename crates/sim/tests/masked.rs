@@ -14,7 +14,7 @@ use fednode_core::work::{self, WorkError};
 use fednode_core::{BlobId, Body, Member, NodeId, ParamSet, Round, Timestamp};
 use fednode_engine::execute::Adoption;
 use fednode_engine::{Input, Output};
-use fednode_sim::{self as sim, Incident, Observer, Outcome, Scenario, Toys, Trainers};
+use fednode_sim::{self as sim, Behaviour, Incident, Observer, Outcome, Scenario, Toys, Trainers};
 
 fn seed() -> u64 {
     std::env::var("FEDNODE_SIM_SEED")
@@ -294,6 +294,42 @@ fn a_newcomer_takes_part_from_the_next_round_on() {
     let last = played.summed(Round(6));
     assert!(last.contains(&newcomer), "{last:?}");
     assert_eq!(last.len(), 6);
+}
+
+/// Plays with one liar among seven; returns the rounds that have a sum without it.
+fn play_with(liar: Behaviour, has_aggregator: bool) -> usize {
+    let mut scenario = masked(7, 7).with(2, liar);
+    scenario.aggregator = has_aggregator;
+    let played = play(&scenario);
+    played.check_secrecy();
+    let node = played.outcome.ids[2];
+    let banned: BTreeSet<usize> = played.outcome.bans.iter().map(|(by, _)| *by).collect();
+    let others = (0..7 + usize::from(has_aggregator)).filter(|number| *number != 2);
+    assert_eq!(
+        banned,
+        others.collect(),
+        "{liar:?}: {:?}",
+        played.heard.bans
+    );
+    assert!(played.outcome.bans.iter().all(|(_, who)| *who == node));
+    let rounds = played.check_means().into_keys();
+    rounds
+        .filter(|round| !played.summed(*round).contains(&node))
+        .count()
+}
+
+#[test]
+fn who_lies_about_its_masks_is_dropped_by_all_and_costs_few_rounds() {
+    for has_aggregator in [true, false] {
+        for liar in [
+            Behaviour::FalseSeed,
+            Behaviour::FalseShares,
+            Behaviour::AgreesTwice,
+        ] {
+            let summed = play_with(liar, has_aggregator);
+            assert!(summed >= 3, "{liar:?}: {summed} rounds");
+        }
+    }
 }
 
 /// A federation with random losses, comebacks and partitions.

@@ -6,6 +6,7 @@
 //! peers                     which peers were met, and their strikes
 //! events                    the last events, as text
 //! adverts                   the newest of every author, as signed: for sync, and to judge freshness
+//!    │    └───< unmasked     what took the masks off a sum, as signed, where sums are masked
 //! closings ──< counted      rounds that are over: their closings and the updates that they count, as signed, for `fednode audit`
 //! ```
 //!

@@ -7,11 +7,11 @@
 
 use std::time::Duration;
 
-use fednode_core::{BlobRef, Body, Fault, NodeId};
+use fednode_core::{BlobRef, Body, Fault, NodeId, Round};
 
 use super::Aggregator;
 use crate::chain::{self, Judge};
-use crate::event::{Arrival, Fetch, FetchKind, Output};
+use crate::event::{Arrival, Fetch, FetchKind, Note, Output};
 use crate::follower::{Announced, Closed};
 use crate::quorum::Patience;
 use crate::trials::Step;
@@ -149,6 +149,17 @@ impl Aggregator {
         self.view.doubt(closed.author);
         self.unproven.insert(closed.global.mean.id);
         self.consider_globals();
+    }
+
+    /// The sum of a round should be open by now. If somebody gave away false shares, its masks stay on for good.
+    pub(super) fn on_masks_that_stay(&mut self, round: Round) {
+        let sum = self.chain.sum(&self.view, round);
+        let liar = sum.and_then(|sum| self.view.false_holder(&sum));
+        if let Some(node) = liar.filter(|liar| !self.view.is_banned(*liar)) {
+            self.outbox.note(Note::FalseShares { node, round });
+            let reason = format!("gave away false shares of its secrets in round {round}");
+            self.convict(node, reason);
+        }
     }
 
     pub(super) fn convict(&mut self, node: NodeId, reason: String) {

@@ -166,7 +166,7 @@ impl Closer {
             words.iter().map(|word| (word.author, word.said)).collect();
         let said = sum.true_words(&survivors, said);
         if let Err(reason) = sum.opens(&survivors, &said) {
-            tracing::debug!(%round, reason, "a masked sum waits for words");
+            tracing::debug!(%round, %reason, "a masked sum waits for words");
             return None;
         }
         let is_true = |author| said.iter().any(|(node, _)| *node == author);

@@ -8,7 +8,7 @@
 
 use std::time::Duration;
 
-use fednode_core::{BlobId, BlobRef, Body, Fault, NodeId};
+use fednode_core::{BlobId, BlobRef, Body, Fault, NodeId, Round};
 
 use super::phase::Phase;
 use super::shared::Shared;
@@ -85,6 +85,29 @@ pub(super) fn on_equivocation(phase: &mut Phase, shared: &mut Shared, node: Node
         shared.outbox.note(Note::Equivocated(node));
         let reason = "told some one thing and others another".to_owned();
         ban(phase, shared, node, reason);
+    }
+}
+
+/// A node spoke of a masked sum. What is false in it is signed, and everybody who hears it drops the node.
+pub(super) fn on_word(phase: &mut Phase, shared: &mut Shared, node: NodeId, round: Round) {
+    if node == shared.me || shared.view.is_banned(node) {
+        return;
+    }
+    let sum = shared.sum(round);
+    if let Some(reason) = shared.view.falsehood(sum.as_deref(), node, round) {
+        shared.outbox.note(Note::Equivocated(node));
+        ban(phase, shared, node, reason);
+    }
+}
+
+/// The sum of a round should be open by now. If somebody gave away false shares, its masks stay on for good.
+pub(super) fn on_masks_that_stay(phase: &mut Phase, shared: &mut Shared, round: Round) {
+    let sum = shared.sum(round);
+    let liar = sum.and_then(|sum| shared.view.false_holder(&sum));
+    if let Some(liar) = liar.filter(|liar| *liar != shared.me && !shared.view.is_banned(*liar)) {
+        let reason = format!("gave away false shares of its secrets in round {round}");
+        shared.outbox.note(Note::FalseShares { node: liar, round });
+        ban(phase, shared, liar, reason);
     }
 }
 

@@ -336,9 +336,7 @@ impl Node {
 
     /// Somebody spoke of a masked sum: the closing of the round may go on.
     fn handle_word(&mut self, author: NodeId, round: Round) {
-        if self.shared.view.contradicts_itself(author, round) {
-            audit::on_equivocation(&mut self.phase, &mut self.shared, author);
-        }
+        audit::on_word(&mut self.phase, &mut self.shared, author, round);
         self.close_if_ready();
     }
 

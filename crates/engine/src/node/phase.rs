@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use fednode_core::{BlobId, Global, LocalReport, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
+use super::audit;
 use super::exchange::Exchange;
 use super::exchanging::Exchanging;
 use super::joining::Joining;
@@ -158,6 +159,7 @@ impl Phase {
             (Self::Pooling(pooling), Timer::Pool(_)) => pooling.on_timer(shared),
             // What did not count enough members a moment ago may do so now.
             (phase, Timer::Look(_)) => phase.consider_globals(shared),
+            (phase, Timer::Opened(round)) => audit::on_masks_that_stay(phase, shared, round),
             (phase, Timer::Unmask(_)) => {
                 if let Some(acting) = phase.exchange_mut().and_then(|it| it.acting.as_mut()) {
                     acting.close_if_ready(shared);

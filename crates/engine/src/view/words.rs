@@ -6,7 +6,7 @@ use fednode_core::masked::{Bytes32, Proposal};
 use fednode_core::{Accepted, AdvertId, Body, NodeId, Round};
 
 use super::{NodeView, View};
-use crate::masks::Word;
+use crate::masks::{Sum, Word};
 
 impl View {
     /// Returns what a node said of a masked sum, by its name.
@@ -53,9 +53,47 @@ impl View {
 
     /// Tells whether a node agreed to two sets of survivors of a round, or takes masks off for two. Its signed words are the
     /// proof.
-    pub(crate) fn contradicts_itself(&self, node: NodeId, round: Round) -> bool {
+    fn contradicts_itself(&self, node: NodeId, round: Round) -> bool {
         let known = self.nodes.get(node);
         known.is_some_and(|view| view.contradicts_itself(round))
+    }
+
+    /// Says what is false in what a node said of a masked sum: it contradicts itself, or its word takes no masks off. `sum` is
+    /// that of the round, if it is known.
+    pub(crate) fn falsehood(
+        &self,
+        sum: Option<&Sum>,
+        node: NodeId,
+        round: Round,
+    ) -> Option<String> {
+        if self.contradicts_itself(node, round) {
+            return Some("told some one thing and others another".to_owned());
+        }
+        let sum = sum.filter(|sum| sum.round() == round)?;
+        let words = self.words_of(round).filter(|word| word.author == node);
+        let mut words = words.filter_map(|word| match &word.body {
+            Body::Unmask(said) => Some(said),
+            _ => None,
+        });
+        words.find_map(|word| {
+            let mut sets = self.proposals(round).filter_map(|(_, proposal)| {
+                let survivors = sum.survivors(&proposal.members)?.ok()?;
+                (survivors.id() == word.survivors).then_some(survivors)
+            });
+            sum.falsehood(&sets.next()?, node, word)
+        })
+    }
+
+    /// Returns who gave away false shares, if a sum of the round cannot be opened because of that.
+    pub(crate) fn false_holder(&self, sum: &Sum) -> Option<NodeId> {
+        let round = sum.round();
+        self.proposals(round).find_map(|(_, proposal)| {
+            let survivors = sum.survivors(&proposal.members)?.ok()?;
+            let words = self.unmasking(round, survivors.id());
+            let words = words.iter().map(|word| (word.author, word.said)).collect();
+            let words = sum.true_words(&survivors, words);
+            sum.opens(&survivors, &words).err()?.liar()
+        })
     }
 
     fn words_of(&self, round: Round) -> impl Iterator<Item = &Accepted> {

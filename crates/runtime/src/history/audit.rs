@@ -8,6 +8,7 @@ use fednode_core::{
     Member, NodeId, Round, Schedule, SignedAdvert, Timestamp,
 };
 use fednode_engine::certificate::{self, Confirmation};
+use fednode_engine::masks::Sum;
 use fednode_net::{MemberBook, MembershipError};
 use fednode_store::ledger::KeptRound;
 use fednode_store::{Ledger, LedgerError, OpenError, Store};
@@ -159,6 +160,7 @@ pub fn audit(state: &Path) -> Result<History, HistoryError> {
         book: book.as_ref(),
         signatures: 0,
         before: None,
+        sum: None,
         spec: &spec,
     };
     let mut rounds = Vec::new();
@@ -236,6 +238,8 @@ struct Auditor<'a> {
     signatures: u64,
     /// The closing before, and its mean.
     before: Option<(ClosingId, BlobId)>,
+    /// The masked sum of the round after it, where sums are masked and its members are known.
+    sum: Option<Sum>,
 }
 
 impl Auditor<'_> {
@@ -292,7 +296,7 @@ impl Auditor<'_> {
         row: &mut AuditedRound,
     ) -> Result<Verdict, Flaw> {
         row.link = Link::Gap;
-        let before = self.before.take();
+        let (before, sum) = (self.before.take(), self.sum.take());
         let announced = self
             .verify(closing)
             .map_err(|flaw| flaw.of("its announcement"))?;
@@ -325,10 +329,46 @@ impl Auditor<'_> {
         if let Confirmation::False(why) = confirmation {
             return Err(Flaw::False(why));
         }
-        self.were_members([&announced].into_iter().chain(signed.values()))?;
-        match confirmation {
-            Confirmation::Lacking(members) => Err(lacks(members.len())),
-            _ => Ok(Verdict::Confirmed),
+        let words = self.verify_words(kept)?;
+        let all = signed.values().chain(words.values());
+        self.were_members([&announced].into_iter().chain(all))?;
+        if let Confirmation::Lacking(members) = confirmation {
+            return Err(lacks(members.len()));
+        }
+        if self.schedule.masks() {
+            self.sum = Sum::after(self.federation, round, of);
+            let sum = sum.filter(|_| row.link == Link::Linked);
+            self.look_at_masks(sum, round, &words)?;
+        }
+        Ok(Verdict::Confirmed)
+    }
+
+    /// Holds a closing of a masked sum against the roster that the closing before fixed, and the words that took masks off.
+    fn look_at_masks(
+        &self,
+        sum: Option<Sum>,
+        (round, global): (Round, &Global),
+        words: &BTreeMap<AdvertId, Accepted>,
+    ) -> Result<(), Flaw> {
+        let of_nobody = || Sum::of_nobody(self.federation, round);
+        let sum = match sum {
+            // Masks are for the very next round.
+            Some(sum) if sum.round() == round => sum,
+            Some(_) => of_nobody(),
+            None if global.previous.is_none() => of_nobody(),
+            None => {
+                let text = "the round before, which says who was in its sum, is not here";
+                return Err(Flaw::Unproven(text.to_owned()));
+            }
+        };
+        let said = |_, word| words.get(&word);
+        match certificate::confirm_masks(&sum, (round, global), said) {
+            Confirmation::Full => Ok(()),
+            Confirmation::False(why) => Err(Flaw::False(why)),
+            Confirmation::Lacking(words) => {
+                let text = format!("{} words that took masks off are not here", words.len());
+                Err(Flaw::Unproven(text))
+            }
         }
     }
 
@@ -343,9 +383,22 @@ impl Auditor<'_> {
 
     /// Checks the signatures of the updates of a round.
     fn verify_updates(&mut self, kept: &KeptRound) -> Result<BTreeMap<AdvertId, Accepted>, Flaw> {
+        self.verify_all(&kept.updates, "the update")
+    }
+
+    /// Checks the signatures of the words that took masks off in a round.
+    fn verify_words(&mut self, kept: &KeptRound) -> Result<BTreeMap<AdvertId, Accepted>, Flaw> {
+        self.verify_all(&kept.words, "the word that took masks off")
+    }
+
+    fn verify_all(
+        &mut self,
+        adverts: &[(NodeId, SignedAdvert)],
+        what: &str,
+    ) -> Result<BTreeMap<AdvertId, Accepted>, Flaw> {
         let mut signed = BTreeMap::new();
-        for (author, said) in &kept.updates {
-            let what = format!("the update of {}", author.short());
+        for (author, said) in adverts {
+            let what = format!("{what} of {}", author.short());
             let update = self.verify(said).map_err(|flaw| flaw.of(&what))?;
             if update.author != *author {
                 return Err(Flaw::False("is of another member".to_owned()).of(&what));

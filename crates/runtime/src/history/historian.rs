@@ -59,6 +59,7 @@ impl Historian {
             round,
             closing: None,
             updates: updates.into_iter().collect(),
+            words: Vec::new(),
         })?;
         self.apart.insert(round);
         if self.apart.len() > KEPT_AT_ONCE {
@@ -109,9 +110,15 @@ fn keep(
             updates.push((member.node, advert));
         }
     }
+    let mut words = Vec::new();
+    for (author, word) in &global.unmasked {
+        if let Some(advert) = ledger.advert(*author, *word)? {
+            words.push((*author, advert));
+        }
+    }
     // After a restart it is looked at again, and older updates may be gone since.
     let has_more = |kept: KeptRound| {
-        kept.updates.len() >= updates.len()
+        kept.updates.len() + kept.words.len() >= updates.len() + words.len()
             && kept
                 .closing
                 .is_some_and(|kept| announces(&kept, round, global))
@@ -123,6 +130,7 @@ fn keep(
         round,
         closing: Some(closing.clone()),
         updates,
+        words,
     })
 }
 

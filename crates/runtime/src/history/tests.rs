@@ -158,6 +158,7 @@ impl World {
             round: Round(1),
             closing: Some(closing),
             updates: nodes.zip(counted.iter().cloned()).collect(),
+            words: Vec::new(),
         };
         store.ledger.keep_round(&kept).unwrap();
         drop(store);
@@ -208,6 +209,7 @@ fn what_is_not_kept_is_said_and_convicts_nobody() {
         round: Round(4),
         closing: Some(announced),
         updates: vec![(world.members[0].node_id(), said[0].1.clone())],
+        words: Vec::new(),
     };
     store.ledger.keep_round(&kept).unwrap();
     drop(store);
@@ -346,6 +348,7 @@ fn a_round_that_goes_on_from_another_mean_than_it_follows_is_false() {
         round: Round(2),
         closing: Some(world.advert(&world.members[0], 2, Body::Global(next)).1),
         updates: updates.into(),
+        words: Vec::new(),
     };
     store.ledger.keep_round(&kept).unwrap();
     drop(store);

@@ -21,6 +21,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use fednode_core::masked::{Agreement, Bytes32};
 use fednode_core::{
     Accepted, AdvertId, BlobId, BlobRef, Body, ClosingId, Fault, Global, Local, Member, NodeId,
     Round, Weighting,
@@ -142,6 +143,10 @@ impl Lies {
     ) -> Option<Lie> {
         let me = ground.members[liar].id;
         let round = advert.round;
+        if behaviour == Behaviour::AgreesTwice && matches!(advert.body, Body::Propose(_)) {
+            let survivors = Bytes32::new(*advert.id.as_bytes());
+            return Some((liar, round, Body::Agree(Agreement { survivors })));
+        }
         if behaviour == Behaviour::FalseAccuser && matches!(advert.body, Body::Global(_)) {
             let fault = Fault {
                 accused: advert.author,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fednode_core::masked::{MaskOffer, Unmask};
+use fednode_core::masked::{Bytes32, MaskOffer, Unmask};
 use fednode_core::work::WorkError;
 use fednode_core::{BlobRef, NodeId, ParamSet, Round, Weighting};
 use fednode_engine::masks::{self, MaskOrder, UnmaskOrder};
@@ -10,6 +10,7 @@ use fednode_masked::{parts, turn};
 use x25519_dalek::{PublicKey, StaticSecret};
 
 use super::ground::Ground;
+use crate::scenario::Behaviour;
 
 /// What a member publishes as its shared part.
 pub(super) enum Part {
@@ -44,9 +45,14 @@ pub(super) fn mask(
     let next = masks::context(ground.federation, round.next());
     let entropy = entropy(ground, member, round.next());
     let public = |node| Some(PublicKey::from(&key(node)));
-    let offer = turn::offer(me, &entropy, &next, &order.holders, public)
-        .ok()
-        .map(Box::new);
+    let mut offer = turn::offer(me, &entropy, &next, &order.holders, public);
+    if ground.behaviour(member) == Some(Behaviour::FalseShares)
+        && let Ok(offer) = &mut offer
+        && let Ok(other) = turn::offer(me, &[7; 32], &next, &order.holders, public)
+    {
+        (offer.seal_key, offer.holders) = (other.seal_key, other.holders);
+    }
+    let offer = offer.ok().map(Box::new);
     let masked = match part {
         Some(part) => masked(ground, member, order, &part, n_samples)?,
         None => None,
@@ -91,7 +97,15 @@ pub(super) fn unmask(ground: &Ground<'_>, member: usize, order: UnmaskOrder) -> 
     let (entropy, key) = (entropy(ground, member, order.sum.round()), key(node));
     let me = turn::Me { node, key: &key };
     let roster = order.sum.roster()?;
-    turn::unmask(me, entropy, roster, order.survivors, &order.agreed).ok()
+    let mut word = turn::unmask(me, entropy, roster, order.survivors, &order.agreed).ok();
+    match (ground.behaviour(member), &mut word) {
+        (Some(Behaviour::FalseShares), _) => None,
+        (Some(Behaviour::FalseSeed), Some(said)) => {
+            said.own_mask = said.own_mask.map(|_| Bytes32::new([1; 32]));
+            word
+        }
+        _ => word,
+    }
 }
 
 fn key(node: NodeId) -> StaticSecret {

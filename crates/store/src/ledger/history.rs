@@ -5,7 +5,7 @@
 //! here when a round closes. The oldest rounds are deleted first.
 
 use fednode_core::{AdvertId, NodeId, Round, SignedAdvert};
-use rusqlite::{OptionalExtension, Row, Transaction, named_params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, named_params};
 
 use super::rounds::MAX_ROUNDS;
 use super::{Ledger, LedgerError, node, round, stored};
@@ -22,6 +22,8 @@ pub struct KeptRound {
     pub closing: Option<SignedAdvert>,
     /// The updates that it counts, by author; those that this node does not know are left out.
     pub updates: Vec<(NodeId, SignedAdvert)>,
+    /// The words that took the masks off its sum, by author, where sums are masked.
+    pub words: Vec<(NodeId, SignedAdvert)>,
 }
 
 impl Ledger {
@@ -74,7 +76,8 @@ impl Ledger {
         let mut connection = self.connection();
         let transaction = connection.transaction()?;
         let closing = kept.closing.as_ref();
-        let updates = kept.updates.iter().map(|(_, advert)| advert);
+        let signed = kept.updates.iter().chain(&kept.words);
+        let signed = signed.map(|(_, advert)| advert);
         transaction
             .prepare_cached("DELETE FROM closings WHERE round = ?1")?
             .execute([kept.round.0])?;
@@ -86,10 +89,13 @@ impl Ledger {
                 ":round": kept.round.0,
                 ":payload": closing.map(|advert| &advert.payload),
                 ":signature": closing.map(|advert| &advert.signature),
-                ":bytes": closing.into_iter().chain(updates).map(size).sum::<i64>(),
+                ":bytes": closing.into_iter().chain(signed).map(size).sum::<i64>(),
             })?;
         for (author, advert) in &kept.updates {
             insert_update(&transaction, kept.round, *author, advert)?;
+        }
+        for (author, advert) in &kept.words {
+            insert_word(&transaction, kept.round, *author, advert)?;
         }
         trim(&transaction)?;
         Ok(transaction.commit()?)
@@ -155,6 +161,7 @@ impl Ledger {
             round,
             closing,
             updates: updates.collect::<Result<_, _>>()?,
+            words: words(&connection, round)?,
         }))
     }
 }
@@ -180,6 +187,41 @@ fn insert_update(
             &advert.signature,
         ))?;
     Ok(())
+}
+
+fn insert_word(
+    transaction: &Transaction<'_>,
+    round: Round,
+    author: NodeId,
+    advert: &SignedAdvert,
+) -> Result<(), LedgerError> {
+    transaction
+        .prepare_cached(
+            "INSERT OR REPLACE INTO unmasked (round, author, payload, signature) VALUES (?1, ?2, ?3, ?4)",
+        )?
+        .execute((
+            round.0,
+            author.as_bytes(),
+            &advert.payload,
+            &advert.signature,
+        ))?;
+    Ok(())
+}
+
+/// Returns the words that took the masks off the sum of a round.
+fn words(
+    connection: &Connection,
+    round: Round,
+) -> Result<Vec<(NodeId, SignedAdvert)>, LedgerError> {
+    // The ledger of an earlier release that is only looked at has none.
+    if !connection.table_exists(None, "unmasked")? {
+        return Ok(Vec::new());
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT author, payload, signature FROM unmasked WHERE round = ?1 ORDER BY author",
+    )?;
+    let words = statement.query_map([round.0], read_update)?;
+    Ok(words.collect::<Result<_, _>>()?)
 }
 
 fn read_update(row: &Row<'_>) -> rusqlite::Result<(NodeId, SignedAdvert)> {

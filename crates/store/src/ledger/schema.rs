@@ -90,6 +90,15 @@ CREATE TABLE counted (
 ) STRICT;
 CREATE INDEX adverts_by_kind ON adverts(kind, round);
 ",
+    "
+CREATE TABLE unmasked (
+    round INTEGER NOT NULL REFERENCES closings(round) ON DELETE CASCADE,
+    author BLOB NOT NULL,
+    payload BLOB NOT NULL,
+    signature BLOB NOT NULL,
+    PRIMARY KEY (round, author)
+) STRICT;
+",
 ];
 
 /// The oldest schema that can be looked at as it is: later steps only add tables and indexes, and whoever

@@ -410,7 +410,7 @@ fn the_ledger_of_an_earlier_release_is_looked_at_as_it_is_and_opened_with_all_th
     ledger.start_round(Round(1), Timestamp(1)).unwrap();
     ledger
         .connection()
-        .execute_batch("DROP TABLE counted; DROP TABLE closings; DROP INDEX adverts_by_kind; PRAGMA user_version = 2;")
+        .execute_batch("DROP TABLE unmasked; DROP TABLE counted; DROP TABLE closings; DROP INDEX adverts_by_kind; PRAGMA user_version = 2;")
         .unwrap();
     drop(ledger);
     let looking = Ledger::open_read_only(home.path()).unwrap();
@@ -435,6 +435,7 @@ fn kept(round: u32, bytes: usize) -> KeptRound {
             (node_id(1), signed(1, bytes)),
             (node_id(2), signed(2, bytes)),
         ],
+        words: Vec::new(),
     }
 }
 

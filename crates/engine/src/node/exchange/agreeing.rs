@@ -35,6 +35,9 @@ impl Agreeing {
         }
         if let Some(confirmed) = confirmed(shared, &sum) {
             shared.done.unmasked = round;
+            // By then all have spoken, and a sum that is not open never will be.
+            let late = shared.now + shared.spec.round.grace();
+            shared.outbox.set_timer(Timer::Opened(round), late);
             shared.outbox.push(Output::Unmask(Box::new(confirmed)));
         }
     }

@@ -1,0 +1,112 @@
+//! A federation whose sums are masked, with the real binaries.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use fednode_e2e::{assert_fails, fednode, json_of, run};
+use serde_json::Value;
+
+const MASKED: [&str; 16] = [
+    "--nodes",
+    "4",
+    "--rounds",
+    "4",
+    "--seed",
+    "1",
+    "--algorithm",
+    "fedavg",
+    "--model",
+    "mlp",
+    "--data",
+    "digits",
+    "--partition",
+    "iid",
+    "--privacy",
+    "masked",
+];
+
+fn command(name: &str, out: &Path, more: &[&str]) -> Command {
+    let mut command = fednode();
+    command.args([name, "--json", "--device", "cpu", "--out"]);
+    command.arg(out).args(more);
+    command
+}
+
+fn accuracy(summary: &Value) -> f64 {
+    summary["mean_accuracy"].as_f64().unwrap()
+}
+
+#[test]
+fn a_swarm_learns_from_sums_and_everybody_can_prove_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let summary = json_of(&run(command(
+        "swarm",
+        &out,
+        &[&MASKED[..], &["--no-control"]].concat(),
+    )));
+    assert_eq!(summary["privacy"]["mode"], "masked");
+    assert!(accuracy(&summary) > 0.7, "{summary}");
+    for member in ["nodes/1/state", "nodes/4/state", "fedboot/state"] {
+        let mut audit = fednode();
+        audit
+            .args(["audit", "--json", "--state"])
+            .arg(out.join(member));
+        let history = json_of(&run(audit));
+        let rounds = history["rounds"].as_array().unwrap();
+        assert_eq!(rounds.len(), 4, "{member}: {history}");
+        for row in rounds {
+            assert_eq!(row["verdict"]["is"], "confirmed", "{member}: {row}");
+            assert_eq!(row["members"], 4, "{row}");
+            // Nobody learns how many samples a node has.
+            let updates = row["updates"].as_array().unwrap();
+            assert!(updates.iter().all(|update| update["samples"] == 0), "{row}");
+        }
+        // Nothing was added up in the first round, in which masks are made.
+        let mean = |at: usize| &rounds[at]["mean"];
+        assert!(
+            (1..4).all(|at| mean(at) != mean(at - 1)),
+            "{member}: {history}"
+        );
+    }
+}
+
+#[test]
+fn simulated_sums_are_those_of_open_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let run_with = |name: &str, more: &[&str]| {
+        let out = folder.path().join(name);
+        json_of(&run(command(
+            "simulate",
+            &out,
+            &[&MASKED[..14], more].concat(),
+        )))
+    };
+    let masked = run_with("masked", &["--privacy", "masked"]);
+    let open = run_with("open", &["--set", "aggregation=mean"]);
+    assert_eq!(masked["privacy"]["mode"], "masked");
+    // The masked one has a round less to learn in.
+    let (masked, open) = (accuracy(&masked), accuracy(&open));
+    assert!((masked - open).abs() < 0.1, "{masked} and {open}");
+}
+
+#[test]
+fn what_masks_do_not_cover_is_refused_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |more: &[&str], word: &str| {
+        let arguments = [&["--privacy", "masked"], more].concat();
+        let output = run(command("simulate", &folder.path().join("run"), &arguments));
+        assert_fails(&output, 3, &[word]);
+    };
+    refused(&["--algorithm", "fedmoe-da"], "masks do not cover");
+    refused(&["--algorithm", "local"], "add nothing up");
+    refused(
+        &["--algorithm", "fedavg", "--set", "aggregation=median"],
+        "the rule `mean`",
+    );
+    refused(&["--algorithm", "fedavg", "--nodes", "2"], "`nodes`");
+    refused(&["--algorithm", "fedper", "--pool"], "pool");
+    assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+}
