@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use fednode_core::NodeId;
 use fednode_core::masked::{Bytes32, Unmask};
 
+use crate::graph::FULL;
 use crate::roster::Roster;
 use crate::secrets::Secrets;
 use crate::shares::HeldShares;
@@ -35,6 +36,16 @@ pub enum Refusal {
     /// The roster has another offer of this node, or none.
     #[error("a roster without this node's offer")]
     NotOnRoster,
+    /// So few share a mask with this node that they could all work together.
+    #[error(
+        "a roster of {members} of which {partners} share a mask with this node: it takes more than half"
+    )]
+    FewPartners {
+        /// How many share a mask with it.
+        partners: usize,
+        /// How many there are.
+        members: usize,
+    },
     /// The survivors are those of another roster.
     #[error("survivors of another sum")]
     OtherSum,
@@ -46,8 +57,11 @@ pub enum Refusal {
 impl Member {
     /// Takes part. `held` are the shares of others that this node has opened.
     ///
+    /// A node that knew of few others when it made its offer shares masks with those few alone. If they work together, they know
+    /// its vector once its own mask is off. So more than half of the others must share one, or of [`FULL`] where there are more.
+    ///
     /// # Errors
-    /// Fails if the roster does not have this node's own offer.
+    /// Fails if the roster does not have this node's own offer, or too few partners for it.
     pub fn new(
         me: NodeId,
         secrets: Secrets,
@@ -56,6 +70,10 @@ impl Member {
     ) -> Result<Self, Refusal> {
         let offer = roster.offer(me);
         let is_mine = offer.is_some_and(|offer| offer.mask_key == secrets.mask_key());
+        let (partners, members) = (roster.partners(me).count(), roster.len());
+        if is_mine && 2 * partners <= (members - 1).min(FULL) {
+            return Err(Refusal::FewPartners { partners, members });
+        }
         let member = Self {
             me,
             secrets,

@@ -16,6 +16,7 @@ use fednode_masked::secrets::{self, OfferFault, Secrets};
 use fednode_masked::shares::{self, HoldFault};
 use fednode_masked::survivors::{Survivors, SurvivorsFault};
 use serde_bytes::ByteArray;
+use x25519_dalek::PublicKey;
 
 #[test]
 fn the_sum_is_exact_when_everybody_stays() {
@@ -384,4 +385,29 @@ fn holders_in_a_large_federation_are_mutual_and_about_a_hundred() {
     }
     let few = graph::holders(&nodes[..20], nodes[3], &context);
     assert_eq!(few.len(), 19);
+}
+
+#[test]
+fn a_node_masks_nothing_with_partners_that_could_all_work_together() {
+    let joins = |known: usize| {
+        let mut federation = Federation::new(7, 17);
+        let me = federation.nodes[0];
+        // It knew so few others when it made its offer.
+        let holders = federation.nodes[1..=known].iter();
+        let holders: Vec<_> = holders
+            .map(|node| (*node, PublicKey::from(&federation.keys[node])))
+            .collect();
+        let secrets = Secrets::of(&bytes(7, 7), &federation.context);
+        let offer = secrets.offer(me, &federation.context, &holders).unwrap();
+        federation.offers.insert(me, offer);
+        let mut held = federation.hold();
+        let roster = Roster::new(federation.context, federation.offers, &holds(&held)).unwrap();
+        Member::new(me, secrets, held.remove(&me).unwrap(), roster).map(|_| ())
+    };
+    let refusal = Refusal::FewPartners {
+        partners: 3,
+        members: 7,
+    };
+    assert_eq!(joins(3), Err(refusal));
+    assert_eq!(joins(4), Ok(()));
 }
