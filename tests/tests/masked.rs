@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use fednode_e2e::{assert_fails, fednode, json_of, run};
+use fednode_e2e::{Federation, Process, assert_fails, fednode, is_finished, json_of, run};
 use serde_json::Value;
 
 const MASKED: [&str; 16] = [
@@ -109,4 +109,51 @@ fn what_masks_do_not_cover_is_refused_in_one_line() {
     refused(&["--algorithm", "fedavg", "--nodes", "2"], "`nodes`");
     refused(&["--algorithm", "fedper", "--pool"], "pool");
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
+}
+
+#[test]
+fn a_federation_under_masks_survives_its_aggregator_and_takes_a_killed_node_back() {
+    let settings = [
+        "--algorithm",
+        "fedavg",
+        "--privacy",
+        "masked",
+        "--samples-per-node",
+        "120",
+        "--local-epochs",
+        "12",
+        "--set",
+        "round.grace_seconds=1",
+    ];
+    let federation = Federation::new(4, 12, &settings);
+    let (mut fedboot, address) = federation.start_aggregator();
+    let start = |shard| federation.start_node(shard, &[&address], &[]);
+    let mut nodes: Vec<Process> = (1..=3).map(start).collect();
+    let mut victim = start(4);
+    // Nodes meet each other before the one that introduced them is gone.
+    nodes[0].wait_for_records(3);
+    victim.kill();
+    let neighbour = nodes[0].status().unwrap()["listeners"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    nodes[0].wait_for_records(5);
+    let back = federation.start_node(4, &[&address, &neighbour], &[]);
+    nodes[0].wait_for_records(6);
+    fedboot.kill();
+    nodes.push(back);
+    for node in &nodes {
+        node.wait_for("the last round", is_finished);
+    }
+    let mut audit = fednode();
+    audit
+        .args(["audit", "--json", "--state"])
+        .arg(&nodes[0].state);
+    let history = json_of(&run(audit));
+    let rounds = history["rounds"].as_array().unwrap();
+    let confirmed = rounds
+        .iter()
+        .filter(|row| row["verdict"]["is"] == "confirmed");
+    assert!(confirmed.count() >= 9, "{history}");
+    assert_eq!(rounds.last().unwrap()["members"], 4, "{history}");
 }

@@ -5,6 +5,7 @@
 //! least two of them). It trains nothing and decides nothing that its signed announcement does not allow anybody to
 //! recompute. When another node has acted in its place, it recomputes that and takes up the chain from there.
 
+mod closing;
 mod image;
 mod verifying;
 mod waiting;
@@ -22,9 +23,9 @@ use fednode_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::chain;
-use crate::closing::{Base, Closer, Step, Surroundings};
+use crate::closing::{Base, Closer};
 use crate::cohort::Cohort;
-use crate::event::{Arrival, AverageReport, Fetch, FetchKind, Input, Note, Output, Purpose, Timer};
+use crate::event::{Arrival, Fetch, FetchKind, Input, Note, Output, Timer};
 use crate::follower::Follower;
 use crate::light;
 use crate::outbox::Outbox;
@@ -454,63 +455,9 @@ impl Aggregator {
         2 * members.len() > heard.count()
     }
 
-    fn order_mean(&mut self) {
-        let Some(parent) = self.parent() else {
-            return;
-        };
-        let previous = self.head().closing;
-        let base = Base { previous, parent };
-        let patience = self.spec.round.grace() / 2;
-        let around = Surroundings {
-            chain: &self.chain,
-            view: &self.view,
-            now: self.now,
-            patience,
-        };
-        match self.open.closer.next(base, self.draws, around) {
-            Some(Step::Average(order)) => self.outbox.push(Output::Average(order)),
-            Some(Step::Propose(round, proposal)) => {
-                let until = self.now + patience;
-                self.outbox.set_timer(Timer::Unmask(round), until);
-                let late = self.now + 2 * self.spec.round.grace();
-                self.outbox.set_timer(Timer::Opened(round), late);
-                self.outbox.publish(round, Body::Propose(proposal));
-            }
-            None => {}
-        }
-    }
-
     /// Returns the mean that the open round follows; before the first, what most nodes started from.
     fn parent(&self) -> Option<Lineage> {
         let mean = self.head().mean.map(|mean| mean.id);
         mean.or_else(|| self.open.closer.common_parent())
-    }
-
-    fn handle_averaged(&mut self, report: AverageReport) {
-        self.outbox.note_disbelieved(&report);
-        match report.purpose {
-            Purpose::Close => self.on_averaged(report),
-            Purpose::Verify(trial) => self.on_recomputed(trial, report.mean),
-        }
-    }
-
-    /// Announces the round that the mean closes.
-    fn on_averaged(&mut self, report: AverageReport) {
-        // A round that somebody else closed meanwhile is not closed again.
-        if !self.open.closer.is_averaging() {
-            return;
-        }
-        self.view.doubt_refused(&report);
-        let Some(mean) = self.open.closer.on_averaged(report, &mut self.outbox) else {
-            return;
-        };
-        let Some(parent) = self.parent() else {
-            return self.open.closer.reopen();
-        };
-        let round = mean.round;
-        let global = self.chain.close(parent, mean);
-        // Published before it is followed: the announcement names the head that it follows.
-        self.outbox.publish(round, Body::Global(global.clone()));
-        self.follow(self.me, round, &global);
     }
 }

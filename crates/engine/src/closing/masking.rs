@@ -64,6 +64,8 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) chain: &'a Follower,
     pub(crate) view: &'a View,
     pub(crate) now: Timestamp,
+    /// Who closes.
+    pub(crate) me: NodeId,
     /// How long everybody's word is waited for.
     pub(crate) patience: Duration,
 }
@@ -87,6 +89,10 @@ impl Closer {
         }
         let (round, members) = self.members(base, seed);
         let sum = around.chain.sum(around.view, round)?;
+        if let Some(proposal) = standing(&sum, base, around) {
+            self.take_over(round, proposal, around.now);
+            return self.open(around).map(Step::Average);
+        }
         let admits = |member: &Member| sum.admits(member.node, member.shared.id, base.parent);
         let members: Vec<Member> = members.into_iter().filter(admits).collect();
         let adverts: Vec<AdvertId> = members.iter().map(|member| member.advert).collect();
@@ -183,6 +189,28 @@ impl Closer {
         self.is_averaging = true;
         Some(order(round, members.clone(), masked))
     }
+}
+
+/// Returns what members were asked already: what most agree to, or what this machine proposed before it was restarted. They agree to
+/// nothing else in this round.
+fn standing(sum: &Sum, base: Base, around: Surroundings<'_>) -> Option<Proposal> {
+    let round = sum.round();
+    let follows =
+        |proposal: &Proposal| (proposal.previous, proposal.parent) == (base.previous, base.parent);
+    let mut open = around
+        .view
+        .proposals(round)
+        .filter(|(_, said)| follows(said));
+    let stands = |(author, proposal): &(NodeId, &Proposal)| {
+        let Some(Ok(survivors)) = sum.survivors(&proposal.members) else {
+            return false;
+        };
+        let agreed = around.view.agreed(round, survivors.id());
+        let roster = sum.roster();
+        let is_confirmed = roster.is_some_and(|it| survivors.confirmed(it, &agreed).is_ok());
+        *author == around.me || is_confirmed
+    };
+    open.find(stands).map(|(_, proposal)| proposal.clone())
 }
 
 fn order(round: Round, members: Vec<Member>, masked: Masked) -> AverageOrder {

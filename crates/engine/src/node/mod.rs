@@ -19,7 +19,7 @@
 //! | `exchange/` | what a round waits for: experts, mean, updates; closing the round in the aggregator's place |
 //! | `shared` | what outlives a phase; what a checkpoint keeps of it is in `memory` |
 //! | `planning`, `following`, `pace` | which experts to mix, whom to follow, whom to wait for |
-//! | `done` | what was done about masked sums, once a round |
+//! | `masked`, `done` | masked sums: who takes part; what was done about them, once a round |
 //! | `proxies`, `audit` | proxies on their way; recomputing means |
 //!
 //! This file takes inputs apart. It never sends, fetches, trains, saves or sleeps.
@@ -30,6 +30,7 @@ mod exchange;
 mod exchanging;
 mod following;
 mod joining;
+mod masked;
 mod memory;
 mod merging;
 mod pace;

@@ -2,7 +2,7 @@
 //!
 //! Every reaction of a phase is given it, as context: phases own what they wait for, this owns the rest.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,12 +20,11 @@ use super::following::Following;
 use super::memory::Memory;
 use super::proxies::Proxies;
 use crate::chain::{self, Judge, Rank, SLACK};
-use crate::closing::{Base, Surroundings};
+use crate::closing::Base;
 use crate::cohort::Cohort;
 use crate::encoding::{broadcast_set_of_default_spec, schedule_of_default_spec};
 use crate::event::{Fetch, FetchKind, Note, Output, Timer};
 use crate::follower::{Announced, Closed, Follower};
-use crate::masks::{MaskOrder, Sum};
 use crate::outbox::Outbox;
 use crate::state::Head;
 use crate::trials::Trials;
@@ -145,47 +144,6 @@ impl Shared {
     /// Returns the mean that this round follows.
     pub(super) fn parent(&self) -> Lineage {
         self.chain.lineage(self.initial)
-    }
-
-    /// Returns the masked sum of a round that follows the head; `None` if sums are open, or if its members are not known.
-    pub(super) fn sum(&self, round: Round) -> Option<Arc<Sum>> {
-        self.chain.sum(&self.view, round)
-    }
-
-    /// Returns what the trainer does about masked sums in a round, where sums are masked.
-    pub(super) fn masks(&mut self, round: Round) -> Option<Box<MaskOrder>> {
-        if !self.schedule.masks() {
-            return None;
-        }
-        let of_nobody = || Arc::new(Sum::of_nobody(self.spec.id(), round));
-        let sum = self.sum(round).filter(|_| round > self.done.masked);
-        let sum = sum.unwrap_or_else(of_nobody);
-        self.done.masked = self.done.masked.max(round);
-        let head = self.chain.head();
-        let here = self
-            .view
-            .nodes()
-            .known()
-            .chain(head.counted.iter().copied());
-        let holders: BTreeSet<NodeId> = here
-            .filter(|node| *node != self.me && !self.view.has_left(*node))
-            .collect();
-        let may_stand_in = !self.schedule.gathers_statistics_in(round);
-        Some(Box::new(MaskOrder {
-            sum: Sum::clone(&sum),
-            parent: head.mean.filter(|_| may_stand_in),
-            holders: holders.into_iter().collect(),
-        }))
-    }
-
-    /// Returns what the closing of a masked sum looks at.
-    pub(super) fn surroundings(&self) -> Surroundings<'_> {
-        Surroundings {
-            chain: &self.chain,
-            view: &self.view,
-            now: self.now,
-            patience: self.spec.round.grace() / 2,
-        }
     }
 
     /// Returns who comes first of two that close one round.
@@ -450,11 +408,6 @@ impl Shared {
         for (node, blob) in self.trials.begin(closed, accuser, masked) {
             self.fetch(blob, FetchKind::Shared, vec![node, author]);
         }
-    }
-
-    /// Tells whether all is known that it takes to recompute a closing from its members' parts.
-    pub(super) fn can_recompute(&self, closed: &Closed) -> bool {
-        !self.schedule.masks() || self.chain.masked(&self.view, closed).is_some()
     }
 
     /// Tells whether a closed round is recomputed before it is followed: by a draw, or because everybody does.
