@@ -42,7 +42,7 @@ pub struct LocalReport {
     /// Share of training samples routed to each expert in this round.
     pub expert_share: Vec<f64>,
     /// What the masked sum of the next round needs of the node, where sums are masked.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub offer: Option<Box<MaskOffer>>,
 }
 

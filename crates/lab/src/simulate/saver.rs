@@ -136,8 +136,9 @@ pub(super) fn answers(history: Vec<u8>) -> impl Iterator<Item = Answer> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fednode_core::masked::{Bytes32, MaskOffer, Unmask};
     use fednode_core::{
-        BlobId, BlobRef, ExpertOffer, InlineProxies, LocalReport, ProxyOffer, Round,
+        BlobId, BlobRef, ExpertOffer, InlineProxies, LocalReport, NodeId, ProxyOffer, Round,
     };
     use fednode_sim::{Made, Told};
 
@@ -161,7 +162,13 @@ mod tests {
             n_samples: 5,
             train_loss: f64::NAN,
             expert_share: vec![0.1],
-            offer: None,
+            offer: Some(Box::new(MaskOffer {
+                mask_key: Bytes32::new([1; 32]),
+                seal_key: Bytes32::new([2; 32]),
+                own_mask: Bytes32::new([3; 32]),
+                threshold: 2,
+                holders: Vec::new(),
+            })),
         };
         let made = vec![Made {
             blob,
@@ -173,9 +180,14 @@ mod tests {
             told: Told::Trained(report),
             made,
         };
+        let word = Unmask {
+            survivors: Bytes32::new([4; 32]),
+            own_mask: None,
+            shares: vec![(NodeId::from_bytes([5; 32]), Bytes32::new([6; 32]))],
+        };
         let second = Answer {
             member: 0,
-            told: Told::Module(None),
+            told: Told::Unmasked(Round(3), Some(word)),
             made: Vec::new(),
         };
         let folder = tempfile::tempdir().unwrap();
