@@ -73,8 +73,8 @@ impl Sum {
             let Body::Local(local) = &advert.body else {
                 continue;
             };
-            // What was offered in another round is for another sum.
-            if let Some(offer) = local.offer.as_ref().filter(|_| advert.round == round) {
+            // Under masks all updates that a closing counts are of its round, so all offers are for the same sum.
+            if let Some(offer) = &local.offer {
                 sum.offers.insert(member.node, MaskOffer::clone(offer));
             }
         }
