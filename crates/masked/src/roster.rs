@@ -14,6 +14,8 @@ use crate::survivors::FEWEST;
 pub struct Roster {
     context: Context,
     offers: BTreeMap<NodeId, MaskOffer>,
+    /// Hashed once: it is asked for with every word that is heard.
+    id: Bytes32,
 }
 
 /// A sum with too few members.
@@ -53,7 +55,12 @@ impl Roster {
         if offers.len() < FEWEST {
             return Err(TooFew(offers.len()));
         }
-        Ok(Self { context, offers })
+        let id = name_of(&context, &offers);
+        Ok(Self {
+            context,
+            offers,
+            id,
+        })
     }
 
     /// Returns what the sum is about.
@@ -106,20 +113,24 @@ impl Roster {
 
     /// Returns the name of the roster, a hash of all offers: members with the same one have the same masks.
     pub fn id(&self) -> Bytes32 {
-        let mut parts: Vec<&[u8]> = Vec::new();
-        for (node, offer) in &self.offers {
-            // The only part of one byte: it marks where an offer begins.
-            let threshold = std::slice::from_ref(&offer.threshold);
-            let keys = [&offer.mask_key, &offer.seal_key, &offer.own_mask];
-            parts.extend([node.as_bytes().as_slice(), threshold]);
-            parts.extend(keys.map(|key| key.as_slice()));
-            for holder in &offer.holders {
-                parts.extend([holder.node.as_bytes().as_slice(), holder.sealed.as_slice()]);
-                parts.extend([holder.own_mask.as_slice(), holder.mask_key.as_slice()]);
-            }
-        }
-        Bytes32::new(self.context.derive("fednode masked roster 1", &parts))
+        self.id
     }
+}
+
+fn name_of(context: &Context, offers: &BTreeMap<NodeId, MaskOffer>) -> Bytes32 {
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for (node, offer) in offers {
+        // The only part of one byte: it marks where an offer begins.
+        let threshold = std::slice::from_ref(&offer.threshold);
+        let keys = [&offer.mask_key, &offer.seal_key, &offer.own_mask];
+        parts.extend([node.as_bytes().as_slice(), threshold]);
+        parts.extend(keys.map(|key| key.as_slice()));
+        for holder in &offer.holders {
+            parts.extend([holder.node.as_bytes().as_slice(), holder.sealed.as_slice()]);
+            parts.extend([holder.own_mask.as_slice(), holder.mask_key.as_slice()]);
+        }
+    }
+    Bytes32::new(context.derive("fednode masked roster 1", &parts))
 }
 
 /// Tells whether so many members hold a member's shares that its secrets can be put together.
