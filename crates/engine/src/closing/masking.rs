@@ -137,7 +137,7 @@ impl Closer {
     }
 
     /// Goes on with what was proposed, by this machine or another. Until `until` everybody's word is waited for.
-    pub(crate) fn take_over(&mut self, round: Round, proposal: Proposal, until: Timestamp) {
+    fn take_over(&mut self, round: Round, proposal: Proposal, until: Timestamp) {
         self.masked.proposed = Some(Proposed {
             round,
             proposal,
@@ -191,8 +191,8 @@ impl Closer {
     }
 }
 
-/// Returns what members were asked already: what most agree to, or what this machine proposed before it was restarted. They agree to
-/// nothing else in this round.
+/// Returns what members were asked already: what most agree to, what this machine agrees to, or what it proposed before it was
+/// restarted. They agree to nothing else in this round.
 fn standing(sum: &Sum, base: Base, around: Surroundings<'_>) -> Option<Proposal> {
     let round = sum.round();
     let follows =
@@ -208,7 +208,8 @@ fn standing(sum: &Sum, base: Base, around: Surroundings<'_>) -> Option<Proposal>
         let agreed = around.view.agreed(round, survivors.id());
         let roster = sum.roster();
         let is_confirmed = roster.is_some_and(|it| survivors.confirmed(it, &agreed).is_ok());
-        *author == around.me || is_confirmed
+        let is_own = *author == around.me || agreed.contains(&around.me);
+        is_own || is_confirmed
     };
     open.find(stands).map(|(_, proposal)| proposal.clone())
 }

@@ -227,8 +227,7 @@ impl Exchanging {
 
     pub(super) fn on_turn_to_act(&mut self, shared: &mut Shared, round: Round) {
         if shared.averages() && self.lacks_mean_of(round) {
-            let proposal = self.exchange.to_go_on_with(shared, round);
-            self.exchange.acting = Some(Acting::begin(shared, round, proposal));
+            self.exchange.acting = Some(Acting::begin(shared, round));
         }
     }
 

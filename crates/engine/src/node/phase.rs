@@ -93,7 +93,7 @@ impl Phase {
     pub(super) fn advance(self, shared: &mut Shared) -> Self {
         match self {
             Self::Joining(joining) => joining.advance(shared),
-            Self::Training(mut training) => {
+            Self::Training(training) => {
                 // Who is late for the round still helps the others to open its sum.
                 training.exchange.agree(shared);
                 Self::Training(training)

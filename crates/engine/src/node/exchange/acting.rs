@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fednode_core::masked::Proposal;
 use fednode_core::{BlobId, BlobRef, Body, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -40,12 +39,7 @@ pub(in crate::node) struct Acting {
 
 impl Acting {
     /// Begins to close a round: fetches the parts of all updates that follow the same closed round as this node.
-    /// What members were asked to agree to already stays so.
-    pub(in crate::node) fn begin(
-        shared: &mut Shared,
-        round: Round,
-        proposal: Option<Proposal>,
-    ) -> Self {
+    pub(in crate::node) fn begin(shared: &mut Shared, round: Round) -> Self {
         let base = shared.base();
         let mut acting = Self {
             closer: Closer::new(shared.spec.clone(), shared.schedule.clone()),
@@ -61,9 +55,6 @@ impl Acting {
             // Where only some train in a round, those of a later one have given this one up.
             newest: (shared.spec.round.participation < 1.0).then_some(round),
         };
-        if let Some(proposal) = proposal {
-            acting.closer.take_over(round, proposal, shared.now);
-        }
         let broadcast_set = shared.broadcast_set;
         // Updates of whatever round: who is ahead because it gave up waiting is counted, too. So is who went on from a
         // closing that this node does not follow, with what it said before.

@@ -6,87 +6,67 @@ use std::time::Duration;
 
 use fednode_core::masked::{Agreement, Proposal};
 use fednode_core::{Body, NodeId, Round};
-use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Rank, Verdict};
 use crate::event::{Output, Timer};
 use crate::masks::{Sum, UnmaskOrder};
 use crate::node::shared::Shared;
 
-/// What the member has said.
-#[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(in crate::node) struct Agreeing {
-    /// What it agrees to.
-    agreed: Option<Proposal>,
+/// Looks whether there is something to agree to, and whether enough others agree. `waited` is how long the round has been
+/// waited for.
+pub(super) fn advance(shared: &mut Shared, round: Round, waited: Duration) {
+    if round <= shared.done.unmasked {
+        return;
+    }
+    let Some(sum) = shared.sum(round).filter(|sum| sum.has(shared.me)) else {
+        return;
+    };
+    if round > shared.done.agreed {
+        agree(shared, &sum, waited);
+    }
+    if let Some(confirmed) = confirmed(shared, &sum) {
+        shared.done.unmasked = round;
+        // By then all have spoken, and a sum that is not open never will be.
+        let late = shared.now + shared.spec.round.grace();
+        shared.outbox.set_timer(Timer::Opened(round), late);
+        shared.outbox.push(Output::Unmask(Box::new(confirmed)));
+    }
 }
 
-impl Agreeing {
-    /// Looks whether there is something to agree to, and whether enough others agree. `waited` is how long the round has been
-    /// waited for.
-    pub(super) fn advance(&mut self, shared: &mut Shared, round: Round, waited: Duration) {
-        if round <= shared.done.unmasked {
-            return;
-        }
-        let Some(sum) = shared.sum(round).filter(|sum| sum.has(shared.me)) else {
-            return;
-        };
-        if round > shared.done.agreed {
-            self.agree(shared, &sum, waited);
-        }
-        if let Some(confirmed) = confirmed(shared, &sum) {
-            shared.done.unmasked = round;
-            // By then all have spoken, and a sum that is not open never will be.
-            let late = shared.now + shared.spec.round.grace();
-            shared.outbox.set_timer(Timer::Opened(round), late);
-            shared.outbox.push(Output::Unmask(Box::new(confirmed)));
+fn agree(shared: &mut Shared, sum: &Sum, waited: Duration) {
+    let round = sum.round();
+    let judge = shared.judge(waited);
+    let mut best: Option<(Rank, Proposal)> = None;
+    let (mut lacking, mut may_be_good_later) = (Vec::new(), false);
+    for (author, proposal) in shared.view.proposals(round) {
+        match judge.judge_proposal(sum, author, proposal) {
+            Verdict::Next => {
+                let rank = shared.rank(round, author);
+                if best.as_ref().is_none_or(|(known, _)| rank < *known) {
+                    best = Some((rank, proposal.clone()));
+                }
+            }
+            Verdict::Unconfirmed(adverts) => {
+                may_be_good_later = true;
+                lacking.extend(adverts);
+            }
+            // Nobody has to agree to it, so it needs no verdict.
+            Verdict::False(_) | Verdict::Old | Verdict::Switch | Verdict::Outvoted(_) => {}
         }
     }
-
-    /// Returns what a closing in another's place goes on with: what most agree to, or what this node agrees to.
-    pub(super) fn to_go_on_with(&self, shared: &Shared, round: Round) -> Option<Proposal> {
-        let sum = shared.sum(round)?;
-        let mut proposals = shared.view.proposals(round);
-        let confirmed = proposals.find(|(_, proposal)| order(shared, &sum, proposal).is_some());
-        let confirmed = confirmed.map(|(_, proposal)| proposal.clone());
-        confirmed.or_else(|| self.agreed.clone())
-    }
-
-    fn agree(&mut self, shared: &mut Shared, sum: &Sum, waited: Duration) {
-        let round = sum.round();
-        let judge = shared.judge(waited);
-        let mut best: Option<(Rank, Proposal)> = None;
-        let (mut lacking, mut may_be_good_later) = (Vec::new(), false);
-        for (author, proposal) in shared.view.proposals(round) {
-            match judge.judge_proposal(sum, author, proposal) {
-                Verdict::Next => {
-                    let rank = shared.rank(round, author);
-                    if best.as_ref().is_none_or(|(known, _)| rank < *known) {
-                        best = Some((rank, proposal.clone()));
-                    }
-                }
-                Verdict::Unconfirmed(adverts) => {
-                    may_be_good_later = true;
-                    lacking.extend(adverts);
-                }
-                // Nobody has to agree to it, so it needs no verdict.
-                Verdict::False(_) | Verdict::Old | Verdict::Switch | Verdict::Outvoted(_) => {}
-            }
+    let grace = shared.spec.round.grace();
+    if let Some((_, proposal)) = best {
+        if let Some(Ok(survivors)) = sum.survivors(&proposal.members) {
+            let survivors = survivors.id();
+            let agreement = Body::Agree(Agreement { survivors });
+            shared.outbox.publish(round, agreement);
+            shared.done.agreed = round;
         }
-        let grace = shared.spec.round.grace();
-        if let Some((_, proposal)) = best {
-            if let Some(Ok(survivors)) = sum.survivors(&proposal.members) {
-                let survivors = survivors.id();
-                let agreement = Body::Agree(Agreement { survivors });
-                shared.outbox.publish(round, agreement);
-                self.agreed = Some(proposal);
-                shared.done.agreed = round;
-            }
-        } else if may_be_good_later {
-            let soon = shared.now + grace / 4;
-            shared.outbox.set_timer(Timer::Unmask(round), soon);
-            let when = (shared.now, shared.spec.as_ref(), round);
-            chain::ask_for(lacking, &mut shared.view, &mut shared.outbox, when);
-        }
+    } else if may_be_good_later {
+        let soon = shared.now + grace / 4;
+        shared.outbox.set_timer(Timer::Unmask(round), soon);
+        let when = (shared.now, shared.spec.as_ref(), round);
+        chain::ask_for(lacking, &mut shared.view, &mut shared.outbox, when);
     }
 }
 

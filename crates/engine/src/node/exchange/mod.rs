@@ -17,12 +17,10 @@ mod waiting;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fednode_core::masked::Proposal;
 use fednode_core::{BlobId, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use self::acting::Acting;
-use self::agreeing::Agreeing;
 use self::experts::Experts;
 use self::pursuit::Pursuit;
 use super::following;
@@ -49,9 +47,6 @@ pub(super) struct Exchange {
     pub(super) mean: Pursuit,
     /// This node closes the round itself.
     pub(super) acting: Option<Acting>,
-    /// What it said of the round's masked sum.
-    #[serde(default)]
-    agreeing: Agreeing,
     /// Whose update is not known yet, and with it their proxies: members of the closed round or, where none is closed, all
     /// who are there and the node itself.
     updates_awaited: BTreeSet<NodeId>,
@@ -77,7 +72,6 @@ impl Exchange {
             experts: Experts::default(),
             mean: Pursuit::default(),
             acting: None,
-            agreeing: Agreeing::default(),
             updates_awaited: BTreeSet::new(),
             shortlisted: false,
             in_grace: false,
@@ -132,16 +126,11 @@ impl Exchange {
     }
 
     /// Agrees to what is to be added up, and takes masks off, where sums are masked.
-    pub(super) fn agree(&mut self, shared: &mut Shared) {
+    pub(super) fn agree(&self, shared: &mut Shared) {
         if shared.schedule.masks() {
             let waited = shared.now.since(self.started);
-            self.agreeing.advance(shared, self.round, waited);
+            agreeing::advance(shared, self.round, waited);
         }
-    }
-
-    /// Returns the proposal that a closing in another's place goes on with, where sums are masked.
-    pub(super) fn to_go_on_with(&self, shared: &Shared, round: Round) -> Option<Proposal> {
-        self.agreeing.to_go_on_with(shared, round)
     }
 
     /// Visits the foreign blobs that are here or on their way.
