@@ -110,6 +110,16 @@ pub fn assert_fails(output: &Output, code: i32, words: &[&str]) {
     assert!(missing.is_empty(), "`{last}` lacks {missing:?}");
 }
 
+/// Rounds of a second or two: long enough to be interrupted and short enough to wait for.
+pub const SLOW_ROUNDS: [&str; 6] = [
+    "--samples-per-node",
+    "120",
+    "--local-epochs",
+    "12",
+    "--set",
+    "round.grace_seconds=1",
+];
+
 /// Sends a signal.
 pub fn signal(pid: u32, signal: rustix::process::Signal) {
     if let Some(pid) = rustix::process::Pid::from_raw(pid.cast_signed()) {

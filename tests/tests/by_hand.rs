@@ -4,19 +4,9 @@
 use std::collections::BTreeSet;
 
 use fednode_core::{BlobId, Round};
-use fednode_e2e::{Federation, Process, is_finished, round};
+use fednode_e2e::{Federation, Process, SLOW_ROUNDS, is_finished, round};
 use fednode_store::Store;
 use serde_json::Value;
-
-/// Rounds of a second or two: long enough to be interrupted and short enough to wait for.
-const SLOW_ROUNDS: [&str; 6] = [
-    "--samples-per-node",
-    "120",
-    "--local-epochs",
-    "12",
-    "--set",
-    "round.grace_seconds=1",
-];
 
 fn start_all(federation: &Federation, nodes: u32, peer: &str) -> Vec<Process> {
     (1..=nodes)

@@ -5,7 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use fednode_e2e::{Federation, Process, assert_fails, fednode, is_finished, json_of, run};
+use fednode_e2e::{
+    Federation, Process, SLOW_ROUNDS, assert_fails, fednode, is_finished, json_of, run,
+};
 use serde_json::Value;
 
 const MASKED: [&str; 16] = [
@@ -108,23 +110,17 @@ fn what_masks_do_not_cover_is_refused_in_one_line() {
     );
     refused(&["--algorithm", "fedavg", "--nodes", "2"], "`nodes`");
     refused(&["--algorithm", "fedper", "--pool"], "pool");
+    refused(
+        &["--algorithm", "fedavg", "--set", "statistics.enabled=true"],
+        "statistics",
+    );
     assert!(fs::read_dir(folder.path()).unwrap().next().is_none());
 }
 
 #[test]
 fn a_federation_under_masks_survives_its_aggregator_and_takes_a_killed_node_back() {
-    let settings = [
-        "--algorithm",
-        "fedavg",
-        "--privacy",
-        "masked",
-        "--samples-per-node",
-        "120",
-        "--local-epochs",
-        "12",
-        "--set",
-        "round.grace_seconds=1",
-    ];
+    let masked = ["--algorithm", "fedavg", "--privacy", "masked"];
+    let settings = [&masked[..], &SLOW_ROUNDS].concat();
     let federation = Federation::new(4, 12, &settings);
     let (mut fedboot, address) = federation.start_aggregator();
     let start = |shard| federation.start_node(shard, &[&address], &[]);

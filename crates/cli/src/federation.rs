@@ -359,7 +359,10 @@ fn assignments(args: &Args) -> Vec<Assignment> {
     put(POOL, args.pool.clone());
     match args.privacy {
         Some(PrivacyMode::Differential(epsilon)) => put(EPSILON, Some(epsilon.to_string())),
-        Some(PrivacyMode::Masked) => put(SUMS, Some("masked".to_owned())),
+        Some(PrivacyMode::Masked) => {
+            put(SUMS, Some("masked".to_owned()));
+            assignments.retain(|set| set.key != EPSILON);
+        }
         Some(PrivacyMode::Open) => {
             assignments.retain(|set| ![EPSILON, SUMS].contains(&set.key.as_str()));
         }

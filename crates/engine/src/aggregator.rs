@@ -249,13 +249,7 @@ impl Aggregator {
             Body::Global(_) => self.consider_globals(),
             Body::Leave => self.open.closer.remove(advert.author),
             Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) => {
-                let (author, round) = (advert.author, advert.round);
-                let sum = self.chain.sum(&self.view, round);
-                let falsehood = self.view.falsehood(sum.as_deref(), author, round);
-                if let Some(reason) = falsehood.filter(|_| author != self.me) {
-                    self.outbox.note(Note::Equivocated(author));
-                    self.convict(author, reason);
-                }
+                self.on_word(advert.author, advert.round);
             }
             Body::Fault(_) | Body::Pool(_) => {}
             Body::Withdraw(withdraw) => {

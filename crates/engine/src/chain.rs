@@ -165,10 +165,6 @@ impl Judge<'_> {
         if confirmation != Confirmation::Full || !self.schedule.masks() {
             return confirmation;
         }
-        // The sums of statistics are no model, so there is nothing that could stand in for them.
-        if self.schedule.gathers_statistics_in(round) && global.mean.id == global.parent {
-            return Confirmation::False("it has no statistics".to_owned());
-        }
         let said = |node, advert| self.view.word(node, advert);
         // Who does not know the roster any more, after a restart, believes those who do.
         match self.chain.sum_for(self.view, global.previous, round) {

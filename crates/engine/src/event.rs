@@ -453,12 +453,14 @@ pub enum Note {
         /// The round.
         round: Round,
     },
-    /// A node gave away shares of its secrets that are none, so a masked sum could not be opened.
-    FalseShares {
+    /// A node lied about its masks.
+    LiedAboutMasks {
         /// The node.
         node: NodeId,
-        /// The round.
+        /// The round of the sum.
         round: Round,
+        /// What it did.
+        reason: String,
     },
     /// A peer seems to have the classes under other names.
     Renamed {

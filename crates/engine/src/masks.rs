@@ -25,6 +25,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::encoding::as_list;
 
+/// What a node did whose shares are not of its secrets.
+pub(crate) const FALSE_SHARES: &str =
+    "gave away false shares of its secrets, so a sum cannot be opened";
+
 /// Returns what a round's sum is about.
 pub fn context(federation: FederationId, round: Round) -> Context {
     Context::of(&[federation.as_bytes(), &round.0.to_le_bytes()])
@@ -213,7 +217,7 @@ impl NotOpened {
 pub struct MaskOrder {
     /// Who takes part in this round's sum. Who is not among them publishes the mean that it started from.
     pub sum: Sum,
-    /// That mean; nothing if it may not stand in: then a node that is not on the roster publishes no part.
+    /// That mean; nothing where it is not known: then a node that is not on the roster publishes no part.
     pub parent: Option<fednode_core::BlobRef>,
     /// Who may take part in the next round's sum: they are to hold shares of this node's secrets.
     pub holders: Vec<NodeId>,

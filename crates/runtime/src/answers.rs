@@ -175,15 +175,7 @@ impl<M: Machine> Driver<M> {
                 evaluating,
                 error,
             } => {
-                let line = format!(
-                    "the update of round {} waits for disk space: {error}",
-                    purpose.round
-                );
-                if self.desk.is_first_without_space(purpose.round) {
-                    self.base.warn(line);
-                } else {
-                    debug!("{line}");
-                }
+                self.say_without_space(purpose.round, &error);
                 desk::store_later(&mut self.base, (update, published), purpose, evaluating);
             }
             Answer::Evaluated { due, result } => {
@@ -210,6 +202,16 @@ impl<M: Machine> Driver<M> {
             | Answer::Saved(_) => {}
         }
         Ok(())
+    }
+
+    /// Says that an update waits for disk space; aloud once for several rounds.
+    fn say_without_space(&mut self, round: Round, error: &io::Error) {
+        let line = format!("the update of round {round} waits for disk space: {error}");
+        if self.desk.is_first_without_space(round) {
+            self.base.warn(line);
+        } else {
+            debug!("{line}");
+        }
     }
 
     fn on_fetched(

@@ -42,7 +42,7 @@ pub(crate) enum SharedPart {
     Open,
     /// Its own part with masks on it.
     Masked(ParamSet),
-    /// The mean that it started from; nothing in a round in which that is of no use.
+    /// The mean that it started from, if it is known.
     StandIn(Option<BlobRef>),
 }
 
@@ -132,15 +132,17 @@ impl MaskKeeper {
         let mut vector = parts::vector(part, weight).map_err(|error| refuse(&error))?;
         let mut secrets = self.secrets();
         let Some(secret) = secrets.get_mut(&round) else {
+            warn!(%round, "not in the sum of this round: its secrets went with a restart, or the round was over already");
             return Ok(None);
         };
         // Two vectors under the same masks would show what they differ in.
         if *secret.used_with.get_or_insert(roster.id()) != roster.id() {
+            warn!(%round, "not in the sum of this round: its masks were used with other members");
             return Ok(None);
         }
         let masked = turn::mask(self.myself(), &secret.entropy, roster, &mut vector);
         if let Err(fault) = masked {
-            warn!(%round, %fault, "this node's part is not in the sum of this round");
+            warn!(%round, %fault, "not in the sum of this round");
             return Ok(None);
         }
         let wrapped = parts::wrap(&part.layout(), &vector);

@@ -306,8 +306,7 @@ impl Opened {
             roll: membership.map(Membership::keep),
         };
         // Only now nothing refuses this start any more.
-        settle(&config, &mut notebook, clock.now()).await?;
-        keep_port(&config, &network.handle)?;
+        settle(&config, &mut notebook, clock.now(), &network.handle).await?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
         let recorder = start_recorder(&config, me, role)?;
         let (own, book) = books(me, &config, restored);
@@ -366,12 +365,13 @@ async fn settle(
     config: &MemberConfig,
     notebook: &mut Notebook,
     now: Timestamp,
+    network: &Handle,
 ) -> Result<(), RunError> {
     let (state, mut facts) = (config.state.clone(), config.facts.clone());
     facts.push((SPEC_FILE, config.spec.to_toml()));
     let untidy = on_worker(move || beginning::settle(&state, &facts)).await?;
     untidy.into_iter().for_each(|line| notebook.warn(now, line));
-    Ok(())
+    keep_port(config, network)
 }
 
 fn no_journal(error: std::io::Error) -> RunError {

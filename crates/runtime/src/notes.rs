@@ -87,7 +87,7 @@ fn log(note: &Note, text: &str) {
         Note::Isolated(round) => warn!(%round, "{text}"),
         Note::Rejoined { from, to } => info!(%from, %to, "{text}"),
         Note::Equivocated(node) | Note::Revoked(node) => warn!(%node, "{text}"),
-        Note::FalseShares { node, round } => warn!(%node, %round, "{text}"),
+        Note::LiedAboutMasks { node, round, .. } => warn!(%node, %round, "{text}"),
         Note::CheatFound { node, round } => warn!(%node, %round, "{text}"),
         Note::Renamed { node, .. } => warn!(%node, "{text}"),
         Note::Disbelieved { round, node, .. } => warn!(%node, %round, "{text}"),
@@ -97,6 +97,12 @@ fn log(note: &Note, text: &str) {
         Note::PoolGathered { .. } => warn!("{text}"),
         Note::Finished => info!("{text}"),
     }
+}
+
+/// Says what a node did, and that nothing counts any more that it says.
+fn describe_dropped(node: NodeId, did: &str) -> String {
+    let node = node.short();
+    format!("node {node} {did}: nothing that it says counts any more")
 }
 
 fn describe(note: &Note, class_names: &[String]) -> String {
@@ -128,25 +134,21 @@ fn describe(note: &Note, class_names: &[String]) -> String {
         Note::Rejoined { from, to } => {
             format!("the federation is ahead: from round {from} to round {to}")
         }
-        Note::Equivocated(node) => format!(
-            "node {} told some nodes one thing and others another: nothing that it says counts any more",
-            node.short()
-        ),
-        Note::Revoked(node) => format!(
-            "the organiser has revoked node {}: nothing that it says counts any more",
-            node.short()
-        ),
-        Note::FalseShares { node, round } => {
-            let node = node.short();
-            format!(
-                "node {node} gave away false shares of its secrets in round {round}, so the sum of that round cannot be opened; it is dropped"
-            )
+        Note::Equivocated(node) => {
+            describe_dropped(*node, "told some nodes one thing and others another")
         }
+        Note::Revoked(node) => {
+            let node = node.short();
+            format!("the organiser has revoked node {node}: nothing that it says counts any more")
+        }
+        Note::LiedAboutMasks {
+            node,
+            round,
+            reason,
+        } => describe_dropped(*node, &format!("{reason}, in round {round}")),
         Note::CheatFound { node, round } => {
-            format!(
-                "node {} signed a false mean for round {round} and is banned",
-                node.short()
-            )
+            let node = node.short();
+            format!("node {node} signed a false mean for round {round} and is banned")
         }
         Note::Renamed { node, classes } => describe_renamed(*node, classes, class_names),
         Note::Disbelieved {

@@ -1,6 +1,8 @@
 //! Federations of which only a share trains in a round, played by the seeded simulator.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -8,12 +10,7 @@ use fednode_core::Round;
 use fednode_engine::Note;
 use fednode_sim::{self as sim, Incident, Outcome, Scenario};
 
-fn seed() -> u64 {
-    std::env::var("FEDNODE_SIM_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1)
-}
+use common::seed;
 
 /// A federation that averages one shared part, of which `share` trains in a round.
 fn averaging(nodes: usize, rounds: u32, share: f64) -> Scenario {

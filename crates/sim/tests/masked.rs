@@ -3,6 +3,8 @@
 //! An observer who sees every model compares each mean with that of the parts as they were before the masks.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -16,12 +18,7 @@ use fednode_engine::execute::Adoption;
 use fednode_engine::{Input, Output};
 use fednode_sim::{self as sim, Behaviour, Incident, Observer, Outcome, Scenario, Toys, Trainers};
 
-fn seed() -> u64 {
-    std::env::var("FEDNODE_SIM_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1)
-}
+use common::seed;
 
 fn masked(nodes: usize, rounds: u32) -> Scenario {
     let mut scenario = Scenario::new(seed(), nodes, rounds);

@@ -5,6 +5,8 @@
 //! all with another seed; a failure prints the one that was used.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -12,12 +14,7 @@ use fednode_core::{Round, Timestamp};
 use fednode_engine::{Note, Output, Phase};
 use fednode_sim::{self as sim, Behaviour, Incident, Observer, Outcome, Scenario, Toys};
 
-fn seed() -> u64 {
-    std::env::var("FEDNODE_SIM_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(1)
-}
+use common::seed;
 
 fn play(scenario: &Scenario) -> Outcome {
     let outcome = sim::run(scenario);

@@ -382,6 +382,11 @@ fn masked(spec: &FederationSpec) -> Vec<Check> {
             "`open` unless parts are averaged by the rule `mean`: under masks nobody can compare them",
         ),
         (
+            is_open || !spec.statistics.enabled,
+            "statistics.enabled",
+            "`false` where `privacy.sums` is `masked`: each member's statistics are judged before they are added up",
+        ),
+        (
             is_open || !spec.exchange.prepares,
             "privacy.sums",
             "`open` for a raw table: its first round adds up columns before anybody has made masks",

@@ -13,6 +13,7 @@ use super::Aggregator;
 use crate::chain::{self, Judge};
 use crate::event::{Arrival, Fetch, FetchKind, Note, Output};
 use crate::follower::{Announced, Closed};
+use crate::masks::FALSE_SHARES;
 use crate::quorum::Patience;
 use crate::trials::Step;
 
@@ -151,13 +152,30 @@ impl Aggregator {
         self.consider_globals();
     }
 
+    /// A node spoke of a masked sum. What is false in it is signed, and everybody who hears it drops the node.
+    pub(super) fn on_word(&mut self, node: NodeId, round: Round) {
+        let sum = self.chain.sum(&self.view, round);
+        if let Some(reason) = self.view.falsehood(sum.as_deref(), node, round) {
+            self.on_lie(node, round, reason);
+        }
+    }
+
     /// The sum of a round should be open by now. If somebody gave away false shares, its masks stay on for good.
     pub(super) fn on_masks_that_stay(&mut self, round: Round) {
         let sum = self.chain.sum(&self.view, round);
-        let liar = sum.and_then(|sum| self.view.false_holder(&sum));
-        if let Some(node) = liar.filter(|liar| !self.view.is_banned(*liar)) {
-            self.outbox.note(Note::FalseShares { node, round });
-            let reason = format!("gave away false shares of its secrets in round {round}");
+        if let Some(liar) = sum.and_then(|sum| self.view.false_holder(&sum)) {
+            self.on_lie(liar, round, FALSE_SHARES.to_owned());
+        }
+    }
+
+    fn on_lie(&mut self, node: NodeId, round: Round, reason: String) {
+        if node != self.me && !self.view.is_banned(node) {
+            let note = reason.clone();
+            self.outbox.note(Note::LiedAboutMasks {
+                node,
+                round,
+                reason: note,
+            });
             self.convict(node, reason);
         }
     }

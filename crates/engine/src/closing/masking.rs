@@ -101,8 +101,6 @@ impl Closer {
             return None;
         }
         let masked = match sum.survivors(&members) {
-            // Sums of statistics are no model, and a model is no sum of statistics.
-            None if self.schedule.gathers_statistics_in(round) => return None,
             None => Masked::Open {
                 sum: Sum::clone(&sum),
                 words: Vec::new(),

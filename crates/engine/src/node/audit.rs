@@ -14,6 +14,7 @@ use super::phase::Phase;
 use super::shared::Shared;
 use crate::event::{Arrival, Note, Output};
 use crate::follower::Closed;
+use crate::masks::FALSE_SHARES;
 use crate::trials::{Known, Step};
 
 /// A blob is held, or cannot be had: trials that waited for it go on.
@@ -90,24 +91,29 @@ pub(super) fn on_equivocation(phase: &mut Phase, shared: &mut Shared, node: Node
 
 /// A node spoke of a masked sum. What is false in it is signed, and everybody who hears it drops the node.
 pub(super) fn on_word(phase: &mut Phase, shared: &mut Shared, node: NodeId, round: Round) {
-    if node == shared.me || shared.view.is_banned(node) {
-        return;
-    }
     let sum = shared.sum(round);
     if let Some(reason) = shared.view.falsehood(sum.as_deref(), node, round) {
-        shared.outbox.note(Note::Equivocated(node));
-        ban(phase, shared, node, reason);
+        on_lie(phase, shared, (node, round), reason);
     }
 }
 
 /// The sum of a round should be open by now. If somebody gave away false shares, its masks stay on for good.
 pub(super) fn on_masks_that_stay(phase: &mut Phase, shared: &mut Shared, round: Round) {
     let sum = shared.sum(round);
-    let liar = sum.and_then(|sum| shared.view.false_holder(&sum));
-    if let Some(liar) = liar.filter(|liar| *liar != shared.me && !shared.view.is_banned(*liar)) {
-        let reason = format!("gave away false shares of its secrets in round {round}");
-        shared.outbox.note(Note::FalseShares { node: liar, round });
-        ban(phase, shared, liar, reason);
+    if let Some(liar) = sum.and_then(|sum| shared.view.false_holder(&sum)) {
+        on_lie(phase, shared, (liar, round), FALSE_SHARES.to_owned());
+    }
+}
+
+fn on_lie(phase: &mut Phase, shared: &mut Shared, (node, round): (NodeId, Round), reason: String) {
+    if node != shared.me && !shared.view.is_banned(node) {
+        let note = reason.clone();
+        shared.outbox.note(Note::LiedAboutMasks {
+            node,
+            round,
+            reason: note,
+        });
+        ban(phase, shared, node, reason);
     }
 }
 

@@ -34,10 +34,9 @@ impl Shared {
         let holders: BTreeSet<NodeId> = here
             .filter(|node| *node != self.me && !self.view.has_left(*node))
             .collect();
-        let may_stand_in = !self.schedule.gathers_statistics_in(round);
         Some(Box::new(MaskOrder {
             sum: Sum::clone(&sum),
-            parent: head.mean.filter(|_| may_stand_in),
+            parent: head.mean,
             holders: holders.into_iter().collect(),
         }))
     }

@@ -424,8 +424,7 @@ impl Shared {
     /// Tells whether the parts of a closing are wanted themselves: statistics, which each node judges by its own.
     fn judges_parts_of(&self, closed: &Closed) -> bool {
         let bytes = closed.global.mean.size * closed.global.members.len() as u64;
-        let are_open = !self.schedule.masks();
-        are_open && self.schedule.gathers_statistics_in(closed.round) && bytes <= MOST_STATISTICS
+        self.schedule.gathers_statistics_in(closed.round) && bytes <= MOST_STATISTICS
     }
 
     /// Tells whether a closing is recomputed by everybody, and is not followed unless that succeeds: small parts that

@@ -517,6 +517,9 @@ fn can_be_masked(spec: &FederationSpec) -> Result<(), ConfigError> {
         () if exchange.everybody_first => {
             "its first round is one of its own, and masks are made in it"
         }
+        () if spec.statistics.enabled => {
+            "each member's statistics are judged before they are added up, which masks keep anybody from"
+        }
         () if spec.pool.is_enabled() => "the modules of a pool leave the nodes as they are",
         () => return Ok(()),
     };

@@ -1,5 +1,7 @@
 //! What the kept rounds prove.
 
+mod signatures;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -14,6 +16,7 @@ use fednode_store::ledger::KeptRound;
 use fednode_store::{Ledger, LedgerError, OpenError, Store};
 use serde::Serialize;
 
+use self::signatures::Signatures;
 use crate::joining::SPEC_FILE;
 use crate::membership;
 use crate::organiser::MEMBERS_FILE;
@@ -156,9 +159,12 @@ pub fn audit(state: &Path) -> Result<History, HistoryError> {
     let book = book.transpose()?;
     let mut auditor = Auditor {
         schedule: Schedule::of(&spec),
-        federation,
-        book: book.as_ref(),
-        signatures: 0,
+        signatures: Signatures {
+            spec: &spec,
+            federation,
+            book: book.as_ref(),
+            checked: 0,
+        },
         before: None,
         sum: None,
         spec: &spec,
@@ -172,10 +178,10 @@ pub fn audit(state: &Path) -> Result<History, HistoryError> {
     }
     let faults = auditor.faults(&store.ledger)?;
     Ok(History {
-        federation: auditor.federation,
+        federation,
         organiser: spec.organiser,
-        statements: auditor.book.map_or(0, |book| book.after(0).len() as u64),
-        signatures: auditor.signatures,
+        statements: book.as_ref().map_or(0, |book| book.after(0).len() as u64),
+        signatures: auditor.signatures.checked,
         rounds,
         faults,
     })
@@ -233,9 +239,7 @@ impl Flaw {
 struct Auditor<'a> {
     spec: &'a FederationSpec,
     schedule: Schedule,
-    federation: FederationId,
-    book: Option<&'a MemberBook>,
-    signatures: u64,
+    signatures: Signatures<'a>,
     /// The closing before, and its mean.
     before: Option<(ClosingId, BlobId)>,
     /// The masked sum of the round after it, where sums are masked and its members are known.
@@ -279,7 +283,7 @@ impl Auditor<'_> {
             }
             row.updates.push(published(update, local, None));
         }
-        self.were_members(signed.values())?;
+        self.signatures.were_members(signed.values())?;
         if row.updates.is_empty() {
             return Err(Flaw::Unproven("no update is here".to_owned()));
         }
@@ -298,6 +302,7 @@ impl Auditor<'_> {
         row.link = Link::Gap;
         let (before, sum) = (self.before.take(), self.sum.take());
         let announced = self
+            .signatures
             .verify(closing)
             .map_err(|flaw| flaw.of("its announcement"))?;
         (row.closed_by, row.at) = (Some(announced.author), Some(announced.issued_at));
@@ -331,12 +336,13 @@ impl Auditor<'_> {
         }
         let words = self.verify_words(kept)?;
         let all = signed.values().chain(words.values());
-        self.were_members([&announced].into_iter().chain(all))?;
+        self.signatures
+            .were_members([&announced].into_iter().chain(all))?;
         if let Confirmation::Lacking(members) = confirmation {
             return Err(lacks(members.len()));
         }
         if self.schedule.masks() {
-            self.sum = Sum::after(self.federation, round, of);
+            self.sum = Sum::after(self.signatures.federation, round, of);
             let sum = sum.filter(|_| row.link == Link::Linked);
             self.look_at_masks(sum, round, &words)?;
         }
@@ -350,7 +356,7 @@ impl Auditor<'_> {
         (round, global): (Round, &Global),
         words: &BTreeMap<AdvertId, Accepted>,
     ) -> Result<(), Flaw> {
-        let of_nobody = || Sum::of_nobody(self.federation, round);
+        let of_nobody = || Sum::of_nobody(self.signatures.federation, round);
         let sum = match sum {
             // Masks are for the very next round.
             Some(sum) if sum.round() == round => sum,
@@ -383,79 +389,23 @@ impl Auditor<'_> {
 
     /// Checks the signatures of the updates of a round.
     fn verify_updates(&mut self, kept: &KeptRound) -> Result<BTreeMap<AdvertId, Accepted>, Flaw> {
-        self.verify_all(&kept.updates, "the update")
+        self.signatures.verify_all(&kept.updates, "the update")
     }
 
     /// Checks the signatures of the words that took masks off in a round.
     fn verify_words(&mut self, kept: &KeptRound) -> Result<BTreeMap<AdvertId, Accepted>, Flaw> {
-        self.verify_all(&kept.words, "the word that took masks off")
-    }
-
-    fn verify_all(
-        &mut self,
-        adverts: &[(NodeId, SignedAdvert)],
-        what: &str,
-    ) -> Result<BTreeMap<AdvertId, Accepted>, Flaw> {
-        let mut signed = BTreeMap::new();
-        for (author, said) in adverts {
-            let what = format!("{what} of {}", author.short());
-            let update = self.verify(said).map_err(|flaw| flaw.of(&what))?;
-            if update.author != *author {
-                return Err(Flaw::False("is of another member".to_owned()).of(&what));
-            }
-            signed.insert(update.id, update);
-        }
-        Ok(signed)
-    }
-
-    /// Checks the signature of an advert, and that it keeps within the bounds of this federation.
-    fn verify(&mut self, said: &SignedAdvert) -> Result<Accepted, Flaw> {
-        let advert = fednode_net::verify(said)
-            .map_err(|error| Flaw::False(format!("is not signed: {error}")))?;
-        self.signatures += 1;
-        // Its life is over since; all else is as when it was heard.
-        advert
-            .check(self.spec, self.federation, advert.expires_at)
-            .map_err(|error| Flaw::False(format!("is refused: {error}")))?;
-        Ok(Accepted {
-            id: said.id(),
-            advert,
-        })
-    }
-
-    /// Checks that these were members when they signed.
-    fn were_members<'a>(&self, signed: impl Iterator<Item = &'a Accepted>) -> Result<(), Flaw> {
-        let Some(book) = self.book else {
-            return Ok(());
-        };
-        let mut revoked = None;
-        for advert in signed {
-            let (author, at) = (advert.author, advert.issued_at);
-            let admitted = book.certificate(&author);
-            if admitted.is_none_or(|certificate| at > certificate.not_after) {
-                let text = format!("{} signed it, who was no member then", author.short());
-                return Err(Flaw::False(text));
-            }
-            if !book.may_have_said(&author, at) {
-                revoked = Some(author);
-            }
-        }
-        // Who counted it may not have heard of the revocation.
-        let unproven = |author: NodeId| {
-            let text = format!("{} signed it after it was revoked", author.short());
-            Err(Flaw::Unproven(text))
-        };
-        revoked.map_or(Ok(()), unproven)
+        self.signatures
+            .verify_all(&kept.words, "the word that took masks off")
     }
 
     /// Returns the faults of which a signed advert is remembered.
     fn faults(&mut self, ledger: &Ledger) -> Result<Vec<ToldFault>, LedgerError> {
         let mut faults = Vec::new();
         for (_, said) in ledger.adverts_of("fault", None)? {
-            let Ok(advert) = self.verify(&said) else {
+            let Ok(advert) = self.signatures.verify(&said) else {
                 continue;
             };
-            if self.were_members([&advert].into_iter()).is_err() {
+            if self.signatures.were_members([&advert].into_iter()).is_err() {
                 continue;
             }
             if let Body::Fault(fault) = &advert.body {

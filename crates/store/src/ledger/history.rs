@@ -92,10 +92,10 @@ impl Ledger {
                 ":bytes": closing.into_iter().chain(signed).map(size).sum::<i64>(),
             })?;
         for (author, advert) in &kept.updates {
-            insert_update(&transaction, kept.round, *author, advert)?;
+            insert(&transaction, COUNTED, kept.round, (*author, advert))?;
         }
         for (author, advert) in &kept.words {
-            insert_word(&transaction, kept.round, *author, advert)?;
+            insert(&transaction, UNMASKED, kept.round, (*author, advert))?;
         }
         trim(&transaction)?;
         Ok(transaction.commit()?)
@@ -118,7 +118,7 @@ impl Ledger {
             .prepare_cached("UPDATE closings SET bytes = bytes + ?2 WHERE round = ?1")?
             .execute((round.0, size(advert)))?;
         if kept > 0 {
-            insert_update(&transaction, round, author, advert)?;
+            insert(&transaction, COUNTED, round, (author, advert))?;
             trim(&transaction)?;
         }
         Ok(transaction.commit()?)
@@ -170,41 +170,26 @@ fn size(advert: &SignedAdvert) -> i64 {
     stored((advert.payload.len() + advert.signature.len()) as u64)
 }
 
-fn insert_update(
-    transaction: &Transaction<'_>,
-    round: Round,
-    author: NodeId,
-    advert: &SignedAdvert,
-) -> Result<(), LedgerError> {
-    transaction
-        .prepare_cached(
-            "INSERT OR REPLACE INTO counted (round, author, payload, signature) VALUES (?1, ?2, ?3, ?4)",
-        )?
-        .execute((
-            round.0,
-            author.as_bytes(),
-            &advert.payload,
-            &advert.signature,
-        ))?;
-    Ok(())
-}
+/// Keeps an update of a round.
+const COUNTED: &str =
+    "INSERT OR REPLACE INTO counted (round, author, payload, signature) VALUES (?1, ?2, ?3, ?4)";
+/// Keeps a word that took masks off in a round.
+const UNMASKED: &str =
+    "INSERT OR REPLACE INTO unmasked (round, author, payload, signature) VALUES (?1, ?2, ?3, ?4)";
 
-fn insert_word(
+fn insert(
     transaction: &Transaction<'_>,
+    into: &str,
     round: Round,
-    author: NodeId,
-    advert: &SignedAdvert,
+    (author, advert): (NodeId, &SignedAdvert),
 ) -> Result<(), LedgerError> {
-    transaction
-        .prepare_cached(
-            "INSERT OR REPLACE INTO unmasked (round, author, payload, signature) VALUES (?1, ?2, ?3, ?4)",
-        )?
-        .execute((
-            round.0,
-            author.as_bytes(),
-            &advert.payload,
-            &advert.signature,
-        ))?;
+    let values = (
+        round.0,
+        author.as_bytes(),
+        &advert.payload,
+        &advert.signature,
+    );
+    transaction.prepare_cached(into)?.execute(values)?;
     Ok(())
 }
 
