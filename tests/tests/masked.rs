@@ -153,3 +153,53 @@ fn a_federation_under_masks_survives_its_aggregator_and_takes_a_killed_node_back
     assert!(confirmed.count() >= 9, "{history}");
     assert_eq!(rounds.last().unwrap()["members"], 4, "{history}");
 }
+
+/// By default nodes add up their statistics once, in the last round, and share the noise. With 4 nodes one may be missing.
+#[test]
+fn a_swarm_adds_up_its_statistics_once_and_counts_the_release() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let settings = ["--nodes", "4", "--rounds", "3", "--seed", "1"];
+    let promise = ["--privacy", "masked+dp:40", "--no-control"];
+    let summary = json_of(&run(command(
+        "swarm",
+        &out,
+        &[&settings[..], &promise].concat(),
+    )));
+    assert_eq!(summary["privacy"]["mode"], "masked+dp:40");
+    assert_eq!(summary["privacy"]["epsilon"], 40.0);
+    let nodes = summary["per_node"].as_array().unwrap();
+    let lacks = nodes.iter().all(|node| node["lacks"].is_null());
+    assert!(nodes.len() == 4 && lacks, "{summary}");
+    for node in 1..=4 {
+        let state = out.join(format!("nodes/{node}/state"));
+        let releases = fs::read_to_string(state.join("privacy.json")).unwrap();
+        let releases: Value = serde_json::from_str(&releases).unwrap();
+        let releases = releases.as_array().unwrap();
+        assert_eq!(releases.len(), 1, "one release in three rounds");
+        assert_eq!(releases[0]["what"], "class statistics");
+    }
+    let mut look = fednode();
+    look.args(["privacy", "--json", "--config"]);
+    look.arg(out.join("nodes/1/node.toml"));
+    let answer = json_of(&run(look));
+    let spent = answer["spent"]["epsilon"].as_f64().unwrap();
+    assert!((39.9..=40.0).contains(&spent), "{answer}");
+    let mut audit = fednode();
+    audit.args(["audit", "--json", "--state"]);
+    audit.arg(out.join("nodes/1/state"));
+    let history = json_of(&run(audit));
+    let rounds = history["rounds"].as_array().unwrap();
+    let confirmed = |row: &Value| row["verdict"]["is"] == "confirmed" && row["members"] == 4;
+    assert!(
+        rounds.len() == 3 && rounds.iter().all(confirmed),
+        "{history}"
+    );
+    let mean = |at: usize| &rounds[at]["mean"];
+    assert_eq!(
+        mean(0),
+        mean(1),
+        "nothing is added up before the last round"
+    );
+    assert_ne!(mean(1), mean(2), "{history}");
+}

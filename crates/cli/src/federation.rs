@@ -9,7 +9,7 @@
 use std::path::Path;
 
 use fednode_config::flags::dropped;
-use fednode_core::spec::{OptimizerKind, Preset, PrivacyMode, Schedule, TableColumn, Target};
+use fednode_core::spec::{OptimizerKind, Preset, PrivacyMode, Schedule, Sums, TableColumn, Target};
 use fednode_core::{ConfigError, FederationSpec};
 use fednode_learn::{algorithm, last_stage, own_model};
 
@@ -30,6 +30,8 @@ const BY_DEFAULT: &str = "agreement";
 const EPSILON: &str = "privacy.epsilon";
 /// The key of how what is averaged is added up.
 const SUMS: &str = "privacy.sums";
+/// The value of [`SUMS`] under masks.
+const MASKED: &str = "masked";
 /// The key of a preset of the pool.
 const POOL: &str = "pool.preset";
 
@@ -90,6 +92,7 @@ pub struct Args {
     #[arg(long, value_name = "PRESET", num_args = 0..=1, require_equals = true, default_missing_value = "fixed")]
     pub pool: Option<String>,
     /// What members may learn of a node's samples: `open`, `masked`, with which they see sums alone, or `dp:EPSILON`, with which nodes publish statistics or training with noise.
+    /// `masked+dp:EPSILON` is both: sums alone, with noise.
     #[arg(long, value_name = "MODE")]
     pub privacy: Option<PrivacyMode>,
     /// Any key of federation.toml or hyper-parameter of the algorithm; may be repeated.
@@ -166,7 +169,8 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
     };
     let all = assignments(args);
     let of_key = |key: &str| all.iter().rfind(|set| set.is_of(&Assignment::new(key, "")));
-    if of_key(EPSILON).is_some() {
+    let is_masked = of_key(SUMS).is_some_and(|set| set.value == MASKED);
+    if is_masked || of_key(EPSILON).is_some() {
         coarsen(&mut spec);
     }
     if let Some(named) = of_key(ALGORITHM) {
@@ -357,16 +361,16 @@ fn assignments(args: &Args) -> Vec<Assignment> {
     put("training.batch_size", text(args.batch_size));
     put("training.learning_rate", args.lr.map(|lr| lr.to_string()));
     put(POOL, args.pool.clone());
-    match args.privacy {
-        Some(PrivacyMode::Differential(epsilon)) => put(EPSILON, Some(epsilon.to_string())),
-        Some(PrivacyMode::Masked) => {
-            put(SUMS, Some("masked".to_owned()));
-            assignments.retain(|set| set.key != EPSILON);
-        }
-        Some(PrivacyMode::Open) => {
-            assignments.retain(|set| ![EPSILON, SUMS].contains(&set.key.as_str()));
-        }
-        None => {}
+    if let Some(mode) = args.privacy {
+        put(EPSILON, mode.epsilon().map(|epsilon| epsilon.to_string()));
+        let is_masked = mode.sums() == Sums::Masked;
+        put(SUMS, is_masked.then(|| MASKED.to_owned()));
+        let is_other = |set: &Assignment| match set.key.as_str() {
+            EPSILON => mode.epsilon().is_none(),
+            SUMS => !is_masked,
+            _ => false,
+        };
+        assignments.retain(|set| !is_other(set));
     }
     assignments.extend(args.set.iter().cloned());
     assignments

@@ -282,6 +282,40 @@ pub struct Exchange {
     /// Whether nothing is trained in round 1: nodes agree on the means and deviations of their tables' columns then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prepares: bool,
+    /// What is added up in the last round alone, if that is all that is shared. Until then all nodes publish what they
+    /// started from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub total: Option<Total>,
+}
+
+/// Parts that are added up once, under masks, and not averaged.
+///
+/// A second sum, of other members, would show what they differ in. So there is one in a federation, however it ends.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Total {
+    /// Fewest members of the sum. Masks stay on where there are fewer.
+    pub fewest: u32,
+    /// The standard deviation of the noise that each member adds to each number of a class sum; absent without a promise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub noise: Option<f64>,
+}
+
+impl Total {
+    /// Returns the sum that this many nodes take part in. A quarter of them may be missing.
+    pub const fn of(nodes: u32) -> Self {
+        Self {
+            fewest: nodes - nodes / 4,
+            noise: None,
+        }
+    }
+
+    /// Returns the noise of a sum that has no more members than it must have. So much is promised where missing members, and
+    /// those that work together against the others, are a quarter of all at most.
+    pub fn least_noise(&self) -> Option<f64> {
+        self.noise
+            .map(|noise| noise * f64::from(self.fewest).sqrt())
+    }
 }
 
 impl Exchange {

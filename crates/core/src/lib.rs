@@ -75,7 +75,7 @@ pub use blob::{
 pub use broadcast_set::BroadcastSet;
 pub use exchange::{
     All, Averaging, Exchange, ExpertExchange, Matching, NoCount, ParamName, PeersPerExpert, Rule,
-    RuleParams, Weighting,
+    RuleParams, Total, Weighting,
 };
 pub use fednode_config::{self as config, ConfigError, config};
 pub use hello::{Greeting, Hello, HelloReply, PROTOCOL_VERSION, Proof, Refusal, Role};

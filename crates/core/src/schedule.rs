@@ -52,6 +52,8 @@ pub struct Schedule {
     n_rounds: usize,
     /// Whether parts are averaged under masks, where nobody knows another's samples.
     masks: bool,
+    /// Whether they are added up in the last round alone.
+    has_total: bool,
 }
 
 impl Schedule {
@@ -87,6 +89,7 @@ impl Schedule {
             stages,
             n_rounds,
             masks: spec.privacy.sums == Sums::Masked,
+            has_total: spec.exchange.total.is_some(),
         }
     }
 
@@ -136,6 +139,11 @@ impl Schedule {
     /// Tells whether parts are averaged under masks.
     pub fn masks(&self) -> bool {
         self.masks
+    }
+
+    /// Returns the only round in which parts are added up, if there is only one: the last.
+    pub fn total_round(&self) -> Option<Round> {
+        self.has_total.then_some(Round(self.n_rounds as u32))
     }
 
     /// Returns how parts of a round are weighted when they are averaged: as the algorithm wants it, but what is

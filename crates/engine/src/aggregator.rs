@@ -28,6 +28,7 @@ use crate::cohort::Cohort;
 use crate::event::{Arrival, Fetch, FetchKind, Input, Note, Output, Timer};
 use crate::follower::Follower;
 use crate::light;
+use crate::masks::Sums;
 use crate::outbox::Outbox;
 use crate::state::{Head, Phase};
 use crate::trials::Trials;
@@ -112,13 +113,13 @@ impl Aggregator {
     /// Makes an aggregator that goes on after a closed round.
     pub fn restore(spec: Arc<FederationSpec>, me: NodeId, head: Head) -> Self {
         let schedule = Arc::new(Schedule::of(&spec));
-        let masks_of = schedule.masks().then(|| spec.id());
+        let masked = Sums::of(&spec, &schedule);
         Self {
             draws: spec.draw_seed(),
             broadcast_set: BroadcastSet::of(&spec),
             me,
             view: View::new(2),
-            chain: Follower::new(head, masks_of),
+            chain: Follower::new(head, masked),
             open: OpenRound::new(&spec, &schedule, Timestamp::default()),
             n_members: 0,
             synced: false,

@@ -496,6 +496,7 @@ mod tests {
             experts: None,
             everybody_first: false,
             prepares: false,
+            total: None,
         };
         closer_of(FederationSpec {
             exchange,
@@ -573,6 +574,7 @@ mod tests {
             experts: None,
             everybody_first: false,
             prepares: false,
+            total: None,
         };
         let mut spec = FederationSpec {
             exchange,

@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fednode_core::masked::Proposal;
-use fednode_core::{AdvertId, Body, ClosingId, FederationId, Global, Lineage, NodeId, Round};
+use fednode_core::{AdvertId, Body, ClosingId, Global, Lineage, NodeId, Round};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Judge, Verdict};
 use crate::closing::{Base, Mean};
 use crate::encoding::shared;
 use crate::event::Lacking;
-use crate::masks::{Masked, Sum};
+use crate::masks::{Masked, Sum, Sums};
 use crate::state::Head;
 use crate::support::Fork;
 use crate::view::View;
@@ -141,22 +141,22 @@ pub(crate) struct Follower {
     is_unconfirmed: bool,
     /// Whether another chain may get more votes.
     is_outvoted: bool,
-    /// The federation, where its sums are masked.
+    /// Which rounds have a masked sum, where sums are masked.
     #[serde(default)]
-    masks_of: Option<FederationId>,
+    masked: Option<Sums>,
     /// The masked sums after the last closed rounds, the newest last.
     #[serde(default)]
     sums: VecDeque<After>,
 }
 
 impl Follower {
-    /// Follows a head. `masks_of` is the federation, where its sums are masked.
-    pub(crate) fn new(head: Head, masks_of: Option<FederationId>) -> Self {
+    /// Follows a head. `masked` says which rounds have a masked sum, where sums are masked.
+    pub(crate) fn new(head: Head, masked: Option<Sums>) -> Self {
         Self {
             head,
             is_unconfirmed: false,
             is_outvoted: false,
-            masks_of,
+            masked,
             sums: VecDeque::new(),
         }
     }
@@ -169,8 +169,8 @@ impl Follower {
         previous: Option<ClosingId>,
         round: Round,
     ) -> Option<Arc<Sum>> {
-        let federation = self.masks_of?;
-        let of_nobody = || Arc::new(Sum::of_nobody(federation, round));
+        let sums = self.masked?;
+        let of_nobody = || Arc::new(Sum::of_nobody(sums, round));
         let Some(previous) = previous else {
             return Some(of_nobody());
         };
@@ -181,7 +181,7 @@ impl Follower {
             None => {
                 let said = view.globals().find(|said| said.id == previous)?;
                 let signed = |member: &_| view.signed(member);
-                Arc::new(Sum::after(federation, (said.round, said.global), signed)?)
+                Arc::new(Sum::after(sums, (said.round, said.global), signed)?)
             }
         };
         // Masks are for the very next round. One that nobody closed has used them up.
@@ -259,8 +259,8 @@ impl Follower {
         self.head = Head::of(round, global, fork.ancestors(), counts_again);
         let signed = |member: &_| view.signed(member);
         let sum = self
-            .masks_of
-            .and_then(|federation| Sum::after(federation, (round, global), signed));
+            .masked
+            .and_then(|sums| Sum::after(sums, (round, global), signed));
         if let (Some(sum), Some(closing)) = (sum.map(Arc::new), self.head.closing) {
             self.sums.push_back(After { closing, sum });
             self.sums.drain(..self.sums.len().saturating_sub(ROSTERS));

@@ -8,13 +8,17 @@
 //! The offers that a closing counts are the roster of the next round, so everybody who follows it has the same one. It is good
 //! for that round alone: a round that nobody closed used the masks up. Who is not on the roster publishes the mean that it
 //! started from, which tells nothing, and with it an offer. So it is on the next roster. In the first round that is everybody.
+//!
+//! Some federations have one sum, in their last round ([`fednode_core::Total`]). Until then nobody is on a roster, and offers are
+//! made in the round before alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use fednode_core::masked::{MaskOffer, Unmask};
 use fednode_core::{
-    Accepted, AdvertId, BlobId, Body, FederationId, Global, Lineage, Member, NodeId, Round,
+    Accepted, AdvertId, BlobId, Body, FederationId, FederationSpec, Global, Lineage, Member,
+    NodeId, Round, Schedule,
 };
 use fednode_masked::Context;
 use fednode_masked::opening::{StillMasked, UnmaskFault, Unmasking};
@@ -34,10 +38,45 @@ pub fn context(federation: FederationId, round: Round) -> Context {
     Context::of(&[federation.as_bytes(), &round.0.to_le_bytes()])
 }
 
+/// Which rounds of a federation have a masked sum, and what it takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sums {
+    federation: FederationId,
+    /// Nothing where each round has one.
+    once: Option<Once>,
+}
+
+/// One sum in a federation: of statistics that are published in no other round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+struct Once {
+    round: Round,
+    /// Fewest members of it.
+    fewest: u32,
+}
+
+impl Sums {
+    /// Takes from a spec what it says of sums; nothing where they are open.
+    pub fn of(spec: &FederationSpec, schedule: &Schedule) -> Option<Self> {
+        let total = schedule.total_round().zip(spec.exchange.total);
+        schedule.masks().then(|| Self {
+            federation: spec.id(),
+            once: total.map(|(round, total)| Once {
+                round,
+                fewest: total.fewest,
+            }),
+        })
+    }
+
+    /// Tells whether parts may be added up in a round.
+    pub fn are_in(&self, round: Round) -> bool {
+        self.once.is_none_or(|once| once.round == round)
+    }
+}
+
 /// Who takes part in the masked sum of a round: the offers that the closing before it counts.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sum {
-    federation: FederationId,
+    of: Sums,
     round: Round,
     #[serde(with = "as_list")]
     offers: BTreeMap<NodeId, MaskOffer>,
@@ -48,16 +87,15 @@ pub struct Sum {
 
 impl PartialEq for Sum {
     fn eq(&self, other: &Self) -> bool {
-        (self.federation, self.round, &self.offers)
-            == (other.federation, other.round, &other.offers)
+        (self.of, self.round, &self.offers) == (other.of, other.round, &other.offers)
     }
 }
 
 impl Sum {
     /// A sum of nobody: no closing has counted any offers for this round.
-    pub fn of_nobody(federation: FederationId, round: Round) -> Self {
+    pub fn of_nobody(of: Sums, round: Round) -> Self {
         Self {
-            federation,
+            of,
             round,
             offers: BTreeMap::new(),
             roster: OnceLock::new(),
@@ -67,11 +105,14 @@ impl Sum {
     /// The sum of the round after a closed one. `signed` returns the advert that a member is counted with; `None` if one of
     /// them is not known.
     pub fn after<'a>(
-        federation: FederationId,
+        of: Sums,
         (round, global): (Round, &Global),
         signed: impl Fn(&Member) -> Option<&'a Accepted>,
     ) -> Option<Self> {
-        let mut sum = Self::of_nobody(federation, round.next());
+        let mut sum = Self::of_nobody(of, round.next());
+        if !of.are_in(sum.round) {
+            return Some(sum);
+        }
         for member in &global.members {
             let advert = signed(member)?;
             let Body::Local(local) = &advert.body else {
@@ -92,14 +133,27 @@ impl Sum {
 
     /// Returns what it is about.
     pub fn context(&self) -> Context {
-        context(self.federation, self.round)
+        context(self.of.federation, self.round)
+    }
+
+    /// Tells whether parts are added up, and not averaged.
+    pub fn is_total(&self) -> bool {
+        self.of.once.is_some()
     }
 
     /// Returns the roster, if there are enough members for one.
     pub fn roster(&self) -> Option<&Arc<Roster>> {
         let made = || turn::roster(self.context(), self.offers.clone());
-        let roster = self.roster.get_or_init(|| made().ok().map(Arc::new));
+        let roster = self.roster.get_or_init(|| {
+            let roster = made().ok()?;
+            (roster.len() >= self.fewest()).then(|| Arc::new(roster))
+        });
         roster.as_ref()
+    }
+
+    /// Returns how many members the sum must have, if it has any.
+    fn fewest(&self) -> usize {
+        self.of.once.map_or(0, |once| once.fewest as usize)
     }
 
     /// Tells whether a node takes part.
@@ -128,6 +182,12 @@ impl Sum {
         let summed = self.summed(members);
         if summed.is_empty() {
             return None;
+        }
+        if summed.len() < self.fewest() {
+            let (left, fewest) = (summed.len(), self.fewest());
+            return Some(Err(format!(
+                "a sum of {left} members, where {fewest} must be in it"
+            )));
         }
         let survivors = Survivors::new(roster, summed);
         Some(survivors.map_err(|fault| fault.to_string()))
@@ -219,8 +279,8 @@ pub struct MaskOrder {
     pub sum: Sum,
     /// That mean; nothing where it is not known: then a node that is not on the roster publishes no part.
     pub parent: Option<fednode_core::BlobRef>,
-    /// Who may take part in the next round's sum: they are to hold shares of this node's secrets.
-    pub holders: Vec<NodeId>,
+    /// Who may take part in the next round's sum: they are to hold shares of this node's secrets. Nothing if it has none.
+    pub holders: Option<Vec<NodeId>>,
 }
 
 /// A word that takes masks off, to be said once.

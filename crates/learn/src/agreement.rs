@@ -33,7 +33,7 @@ mod serving;
 use burn::tensor::{Device, Tensor};
 use fednode_core::spec::Architecture;
 use fednode_core::{
-    BlobId, ConfigError, ExpertExchange, FederationSpec, ParamSet, Precision, Round, Slot,
+    BlobId, ConfigError, Exchange, ExpertExchange, FederationSpec, ParamSet, Precision, Round, Slot,
 };
 use fednode_mix::Statistics;
 use fednode_mix::slots::{GROUPS, Slots};
@@ -47,7 +47,7 @@ use crate::error::LearnError;
 use crate::maps::{self, RandomMaps};
 use crate::memory::Memory;
 use crate::model::{Initial, Net};
-use crate::noised::{self, Noised};
+use crate::noised::Noised;
 use crate::pool::Predictor;
 use crate::weights;
 
@@ -131,9 +131,10 @@ struct Remembered {
 
 impl Agreement {
     /// Tells whether an exchange wants this expert. Where statistics are published with noise, it stays at home.
-    pub(crate) fn is_wanted(experts: Option<&ExpertExchange>) -> bool {
-        let wanting = [MATCHING, OF_SITES, noised::MATCHING];
-        experts.is_some_and(|experts| wanting.contains(&experts.matching.name()))
+    pub(crate) fn is_wanted(exchange: &Exchange) -> bool {
+        let has_matching =
+            |experts: &ExpertExchange| [MATCHING, OF_SITES].contains(&experts.matching.name());
+        Noised::is_wanted(exchange) || exchange.experts.as_ref().is_some_and(has_matching)
     }
 
     /// Makes the expert of a node that has added up nothing yet.
@@ -158,7 +159,7 @@ impl Agreement {
         ]);
         let proxy = [1, 1 + classes + classes * width];
         let proxies = Net::arrays(&[("agreement.means", &proxy, zero)]);
-        let stays = Noised::is_wanted(experts);
+        let stays = Noised::is_wanted(&spec.exchange);
         let part = |role, net| {
             let role = if stays { Role::Private } else { role };
             Part::new(role, net, 0, 0, device)

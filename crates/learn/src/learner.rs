@@ -141,17 +141,17 @@ impl Learner {
             pool: None,
             ahead: None,
         };
-        learner.initial_shared = learner.shared();
         if let Some(round) = learner.schedule.statistics_round() {
             learner.parts.statistics = Some((round, learner.empty_statistics(spec)?));
         }
-        if Agreement::is_wanted(spec.exchange.experts.as_ref()) {
+        if Agreement::is_wanted(&spec.exchange) {
             learner.parts.agreement = Some(learner.new_agreement(spec)?);
         }
         if Regression::is_wanted(spec.exchange.experts.as_ref()) {
             learner.parts.regression = Some(learner.new_regression(spec));
         }
         learner.parts.noised = learner.new_noised(spec)?;
+        learner.initial_shared = learner.shared();
         learner.training.promise = Promise::of(spec, node_seed, learner.data.train.len())?;
         Ok(learner)
     }
@@ -252,7 +252,11 @@ impl Learner {
         let (n_samples, routed) = self.told(routed);
         let total = f64::from(routed.iter().sum::<u32>().max(1));
         Update {
-            shared: self.shared().map(Arc::new),
+            // What is added up once is nothing before.
+            shared: self
+                .shared()
+                .filter(|_| !self.waits_for_total())
+                .map(Arc::new),
             // Where statistics were gathered instead, nobody counted.
             experts: self
                 .experts()
@@ -270,6 +274,12 @@ impl Learner {
             steps,
             multiply_adds,
         }
+    }
+
+    /// Tells whether what is shared is added up in a later round.
+    fn waits_for_total(&self) -> bool {
+        let noised = self.parts.noised.as_ref();
+        noised.is_some_and(|noised| noised.has_total() && !noised.is_released())
     }
 
     /// Returns the current shared part, if the algorithm averages anything.
@@ -323,6 +333,7 @@ impl Learner {
         self.take_experts(mixed);
         if adopts_shared {
             self.adopt_moments();
+            self.adopt_total();
         }
         if changes_model {
             self.pool = None;

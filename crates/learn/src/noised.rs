@@ -1,10 +1,11 @@
 //! Statistics of peers under differential privacy: published once with noise, and multiplied with what the node does alone
-//! (`privacy.epsilon` with FedMoE-DA's profile `agreement`).
+//! (`privacy.epsilon` or `privacy.sums` with FedMoE-DA's profile `agreement`).
 //!
 //! ```text
 //! features     maps of random filters, or numbers, on the sphere                       sphere, fednode_mix::sphere
 //! released     counts, sums and scatter of them in whole numbers, with noise        noise, fednode_privacy
-//! received     sums of peers that agree as far as noise lets see it, added up, and the own exact ones again
+//! received     sums of peers that agree as far as noise lets see it, added up, and the own exact ones again; under masks the sum
+//!              of all nodes, once, to which each adds its share of the noise                                         total
 //! classifier   discriminant analysis of noised sums                                 fednode_mix::statistics::noised
 //! served       log p = lambda · log p_peers + (1 - lambda) · log p_alone, up to a constant       choosing
 //! ```
@@ -18,21 +19,23 @@
 mod choosing;
 mod exposing;
 mod noise;
+mod promise;
+mod solving;
 mod sphere;
+mod total;
 
 use std::borrow::Borrow;
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::work::PeerExpert;
-use fednode_core::{BlobId, ConfigError, ExpertExchange, FederationSpec, ParamSet, Slot};
+use fednode_core::{BlobId, Exchange, ExpertExchange, FederationSpec, ParamSet, Slot, Total};
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::matching::means_of_noised;
-use fednode_mix::statistics::noised::{WholeSums, own_again};
-use fednode_mix::statistics::{Discriminant, StatisticsError};
+use fednode_mix::statistics::Discriminant;
+use fednode_mix::statistics::noised::WholeSums;
 use fednode_onnx::{Graph, Value};
-use fednode_privacy::statistics::{Shares, is_too_noisy};
-use fednode_privacy::units::{Delta, Epsilon, Noise};
+use fednode_privacy::units::Noise;
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{self, Served, doubles};
@@ -45,24 +48,32 @@ use crate::weights::{self, Weights};
 
 use choosing::Choice;
 pub use noise::NoiseKey;
+pub(crate) use promise::{mask, protect};
+use solving::{NoSolution, total_of};
 use sphere::OnSphere;
 
 /// The matching of noised statistics.
 pub(crate) const MATCHING: &str = "noised-agreement";
-/// Noise is rounded up to a multiple of the inverse: what machines compute differs in the last digits.
-const DIGITS: f64 = 1e6;
+/// Numbers of a sample, if it has as many maps.
+///
+/// In the study 128 to 512 numbers did best. More of them carry more noise where every node adds all of it.
+const WIDTH: usize = 128;
+/// Numbers of a sample where noise is shared: 512 gained 0.3 points at most, for four times the bytes.
+const WIDTH_OF_TOTAL: usize = 256;
 
 /// A node's release, and what it makes of those of its peers.
 pub(crate) struct Noised {
-    /// What is published: counts, sums and scatter with noise.
+    /// What is published: counts, sums and scatter with noise. Under masks the total of all nodes is here, once it has come.
     released: Part,
-    /// Its class means, as the matching reads them.
-    proxies: Part,
+    /// Its class means, as the matching reads them; nothing under masks.
+    proxies: Option<Part>,
     /// What stays: the exact sums, and the classifier of everybody's.
     kept: Part,
     features: OnSphere,
-    /// Of one node's release, in lengths of a sample.
-    noise: Noise,
+    /// Of one node's release, in lengths of a sample; nothing without a promise.
+    noise: Option<Noise>,
+    /// What all nodes add up once, under masks.
+    total: Option<Total>,
     key: NoiseKey,
     classes: usize,
     remembered: Remembered,
@@ -84,81 +95,44 @@ struct Remembered {
     missing: Option<String>,
 }
 
-/// Returns the noise that keeps the promise of a spec; nothing without one.
-///
-/// # Errors
-/// Refuses a promise that no noise keeps.
-fn noise_of(spec: &FederationSpec) -> Result<Option<Noise>, ConfigError> {
-    let Some(epsilon) = spec.privacy.epsilon else {
-        return Ok(None);
-    };
-    let noise = Epsilon::new(epsilon)
-        .ok()
-        .zip(Delta::new(spec.privacy.delta).ok())
-        .and_then(|(epsilon, delta)| fednode_privacy::gaussian::noise_for(epsilon, delta))
-        .and_then(|noise| Noise::new((noise.get() * DIGITS).ceil() / DIGITS).ok());
-    noise.map(Some).ok_or_else(|| {
-        ConfigError(
-            "no noise keeps `privacy.epsilon` with `privacy.delta`: choose larger ones".into(),
-        )
-    })
-}
-
-/// Lets a spec with a promise exchange noised statistics, if statistics of peers are all that it exchanges. Tells whether they
-/// are.
-///
-/// # Errors
-/// Names the key to change where something would be published that the promise does not cover.
-pub(crate) fn protect(spec: &mut FederationSpec) -> Result<bool, ConfigError> {
-    let is_agreement = |experts: &ExpertExchange| {
-        [agreement::MATCHING, MATCHING].contains(&experts.matching.name())
-    };
-    if !spec.exchange.experts.as_ref().is_some_and(is_agreement) {
-        return Ok(false);
-    }
-    let Some(noise) = noise_of(spec)? else {
-        return Ok(false);
-    };
-    let refuse = |text: &str| Err(ConfigError(format!("`privacy.epsilon` {text}")));
-    if spec.pool.is_enabled() {
-        return refuse("with profile `agreement` protects no private modules: leave `pool` out");
-    }
-    if spec.exchange.averaging.is_some() {
-        return refuse(
-            "protects the statistics of profile `agreement` with `hyper.base=local` alone",
-        );
-    }
-    if let Some(experts) = &mut spec.exchange.experts {
-        experts.matching = fednode_core::Matching::named(MATCHING);
-        experts.noise = Some(noise.get() / Shares::STUDY.parts().1.sqrt());
-    }
-    Ok(true)
-}
-
 impl Noised {
-    /// Tells whether an exchange wants noised statistics.
-    pub(crate) fn is_wanted(experts: Option<&ExpertExchange>) -> bool {
-        experts.is_some_and(|experts| experts.matching.name() == MATCHING)
+    /// Tells whether an exchange wants noised statistics, or their total.
+    pub(crate) fn is_wanted(exchange: &Exchange) -> bool {
+        let by_matching = |experts: &ExpertExchange| experts.matching.name() == MATCHING;
+        exchange.total.is_some() || exchange.experts.as_ref().is_some_and(by_matching)
     }
 
     /// Makes the expert of a node that has released nothing yet.
     ///
     /// # Errors
-    /// Fails on a spec without a promise, and on data that have no features of bounded length.
+    /// Fails on a promise that no noise keeps, and on data that have no features of bounded length.
     pub(crate) fn new(spec: &FederationSpec, device: &Device) -> Result<Self, LearnError> {
-        let noise = noise_of(spec)?;
-        let noise = noise.ok_or_else(|| ConfigError("`privacy.epsilon` is missing".into()))?;
+        let (noise, total) = (promise::noise_of_node(spec)?, spec.exchange.total);
         let model = spec.architecture();
-        let features = OnSphere::new(&model, spec.seed, device)?;
+        let width = if total.is_some() {
+            WIDTH_OF_TOTAL
+        } else {
+            WIDTH
+        };
+        let features = OnSphere::new(&model, spec.seed, width, device)?;
         let (classes, width) = (model.classes, features.width());
         let zero = Initial::Zeros;
         let triangle = width * (width + 1) / 2;
-        let released = Net::arrays(&[
-            ("noised.counts", &[classes, 1], zero),
-            ("noised.sums", &[classes, 1, width], zero),
-            ("noised.scatter", &[triangle], zero),
-        ]);
-        let proxies = [1, 1 + classes + classes * width];
+        let part = |role, net| Part::new(role, net, 0, 0, device);
+        let (released, proxies) = if total.is_some() {
+            let numbers = classes + classes * width + triangle;
+            (total::part(numbers, device), None)
+        } else {
+            let released = Net::arrays(&[
+                ("noised.counts", &[classes, 1], zero),
+                ("noised.sums", &[classes, 1, width], zero),
+                ("noised.scatter", &[triangle], zero),
+            ]);
+            let means = [1, 1 + classes + classes * width];
+            let proxies = Net::arrays(&[("noised.means", &means, zero)]);
+            let released = part(Role::Expert(Slot(0)), released);
+            (released, Some(part(Role::Gate, proxies)))
+        };
         let kept = Net::arrays(&[
             ("exact.counts", &[classes], zero),
             ("exact.sums", &[classes, width], zero),
@@ -166,13 +140,13 @@ impl Noised {
             ("noised.weights", &[classes, width], zero),
             ("noised.offsets", &[classes], zero),
         ]);
-        let part = |role, net| Part::new(role, net, 0, 0, device);
         Ok(Self {
-            released: part(Role::Expert(Slot(0)), released),
-            proxies: part(Role::Gate, Net::arrays(&[("noised.means", &proxies, zero)])),
+            released,
+            proxies,
             kept: part(Role::Private, kept),
             features,
             noise,
+            total,
             key: NoiseKey::of_system(),
             classes,
             remembered: Remembered::default(),
@@ -186,27 +160,41 @@ impl Noised {
     }
 
     /// Returns its parts in order.
-    pub(crate) fn parts(&self) -> [&Part; 3] {
-        [&self.released, &self.proxies, &self.kept]
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        let published = [&self.released].into_iter().chain(&self.proxies);
+        published.chain([&self.kept])
     }
 
     /// Returns its parts in order, for changing them.
-    pub(crate) fn parts_mut(&mut self) -> [&mut Part; 3] {
-        [&mut self.released, &mut self.proxies, &mut self.kept]
+    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        let published = [&mut self.released].into_iter().chain(&mut self.proxies);
+        published.chain([&mut self.kept])
     }
 
     /// Says that peers' statistics make no classifier and why, once some have come.
     pub(crate) fn lacks(&self) -> Option<String> {
-        let missing = self.remembered.missing.as_ref()?;
-        Some(format!(
-            "no classifier of peers' noised statistics: {missing}"
-        ))
+        let Remembered {
+            is_released,
+            solved,
+            missing,
+            ..
+        } = &self.remembered;
+        if let Some(missing) = missing {
+            return Some(format!(
+                "no classifier of peers' noised statistics: {missing}"
+            ));
+        }
+        let waits = self.has_total() && *is_released && solved.is_none();
+        waits.then(|| {
+            "all nodes' statistics were not added up: too few nodes were there in the last two rounds"
+                .to_owned()
+        })
     }
 
     /// Returns what is remembered besides numbers.
     pub(crate) fn memory(&self) -> Option<Memory> {
-        let is_released = self.remembered.is_released;
-        is_released.then(|| Memory::of(&self.remembered))
+        let is_new = self.remembered == Remembered::default();
+        (!is_new).then(|| Memory::of(&self.remembered))
     }
 
     /// Remembers what a state says, and serves its classifier again.
@@ -228,14 +216,44 @@ impl Noised {
         self.remembered.is_released
     }
 
-    /// Returns the number of samples that the release tells of, at least one.
-    pub(crate) fn n_samples(&self) -> u32 {
-        let counts = self.numbers(&self.released, 0);
-        counts.iter().sum::<f64>().round().max(1.0) as u32
+    /// Tells whether all nodes add up their statistics once.
+    pub(crate) fn has_total(&self) -> bool {
+        self.total.is_some()
+    }
+
+    /// Returns the number of samples that others are told: what the release tells of, at least one. Nothing under masks, where
+    /// they are told none.
+    pub(crate) fn n_samples(&self) -> Option<u32> {
+        let count = || self.numbers(&self.released, 0).iter().sum::<f64>();
+        (!self.has_total()).then(|| count().round().max(1.0) as u32)
     }
 
     /// Adds up over the training samples, and adds noise to what will be published.
     pub(crate) fn release(&mut self, samples: &Samples, node_seed: [u64; 2], device: &Device) {
+        let exact = self.add_up(samples, device);
+        let mut noised = exact.clone();
+        if let Some(noise) = self.noise {
+            self.key.add_noise(&mut noised, noise, node_seed);
+        }
+        self.keep(&exact.statistics(), device);
+        let tensors = |arrays: &[&[f64]]| -> Vec<Tensor<1>> {
+            arrays.iter().map(|values| upload(values, device)).collect()
+        };
+        self.released.weights = match &mut self.proxies {
+            None => total::write(&mut noised, device),
+            Some(proxies) => {
+                let noised = noised.statistics();
+                let means = means_of_noised(&noised.counts, &noised.sums).to_proxy();
+                let means: Vec<f64> = means.into_iter().map(f64::from).collect();
+                proxies.weights = Weights::new(tensors(&[&means]));
+                Weights::new(tensors(&[&noised.counts, &noised.sums, &noised.scatter]))
+            }
+        };
+        self.remembered.is_released = true;
+    }
+
+    /// Adds up over samples, for nobody to see.
+    fn add_up(&self, samples: &Samples, device: &Device) -> WholeSums {
         let mut exact = WholeSums::new(self.classes, self.features.width());
         for_each_batch(samples, device, |positions, inputs| {
             let features = weights::values(&self.features.of(inputs));
@@ -244,30 +262,44 @@ impl Noised {
                 exact.add(row, usize::from(samples.labels[*at as usize]));
             }
         });
-        let mut noised = exact.clone();
-        self.key.add_noise(&mut noised, self.noise, node_seed);
-        let (exact, noised) = (exact.statistics(), noised.statistics());
-        let tensors = |arrays: &[&[f64]]| -> Vec<Tensor<1>> {
-            arrays.iter().map(|values| upload(values, device)).collect()
-        };
-        let released = tensors(&[&noised.counts, &noised.sums, &noised.scatter]);
-        let means = means_of_noised(&noised.counts, &noised.sums).to_proxy();
-        let means: Vec<f64> = means.into_iter().map(f64::from).collect();
-        let mut kept = tensors(&[&exact.counts, &exact.sums, &exact.scatter]);
+        exact
+    }
+
+    /// Keeps the own exact sums, which stay at home.
+    fn keep(&mut self, exact: &Statistics, device: &Device) {
+        let exact = [&exact.counts, &exact.sums, &exact.scatter];
+        let mut kept: Vec<Tensor<1>> = exact.map(|values| upload(values, device)).into();
         kept.extend((3..5).map(|at| self.kept.weights.tensor(at)));
-        self.released.weights = Weights::new(released);
-        self.proxies.weights = Weights::new(tensors(&[&means]));
         self.kept.weights = Weights::new(kept);
-        self.remembered.is_released = true;
     }
 
     /// Solves for the classifier of peers' releases; the same ones are solved once.
     pub(crate) fn adopt<P: Borrow<ParamSet>>(&mut self, peers: &[PeerExpert<P>], device: &Device) {
         let key = agreement::key_of(&self.released.params(), peers);
-        if self.remembered.solved == Some(key) {
-            return;
+        if self.remembered.solved != Some(key) {
+            self.take(key, self.solve(peers), device);
         }
-        match self.solve(peers) {
+    }
+
+    /// Solves for the classifier of the total, if it is that which was adopted. Until there is one, all have zeros. `samples` are the
+    /// own ones: a node that joined too late for the total has not added them up.
+    pub(crate) fn adopt_total(&mut self, samples: &Samples, device: &Device) {
+        let Some(total) = self.total else { return };
+        let key = self.released.params().to_blob().0.id;
+        let shape = WholeSums::new(self.classes, self.features.width());
+        let (members, sums) = total::read(&self.released, shape);
+        if members > 1.0 && self.remembered.solved != Some(key) {
+            if !self.is_released() {
+                self.keep(&self.add_up(samples, device).statistics(), device);
+            }
+            let solved = self.solve_total(members, total, sums.statistics());
+            self.take(key, solved, device);
+        }
+    }
+
+    /// Remembers the classifier of what was received, or why there is none.
+    fn take(&mut self, key: BlobId, solved: Result<Discriminant, NoSolution>, device: &Device) {
+        match solved {
             Ok(solved) => {
                 let mut kept: Vec<Tensor<1>> =
                     (0..3).map(|at| self.kept.weights.tensor(at)).collect();
@@ -286,37 +318,6 @@ impl Noised {
                 }
             }
         }
-    }
-
-    fn solve<P: Borrow<ParamSet>>(
-        &self,
-        peers: &[PeerExpert<P>],
-    ) -> Result<Discriminant, NoSolution> {
-        let own = self.statistics([0, 1, 2].map(|at| self.numbers(&self.kept, at)));
-        let own_weight = 1.0 - peers.iter().map(|peer| peer.weight).sum::<f64>();
-        // Weights are of samples as releases tell of them: what the own ones weigh says what all do.
-        let all = total_of(&self.numbers(&self.released, 0)) / own_weight;
-        let mut sum = Statistics::new(self.classes, self.features.width());
-        let (mut squares, mut total) = (0.0, own.total());
-        for peer in peers {
-            let theirs = self.read(peer.params.borrow());
-            let told = total_of(&theirs.counts).max(1.0);
-            let share = (peer.weight * all / told).clamp(0.0, 1.0);
-            add(&mut sum, &theirs, share);
-            squares += share * share;
-            // Without the floor of each class, which would count noise as samples.
-            total += share * theirs.total().max(0.0);
-        }
-        let noise = self.noise.get() * f64::sqrt(squares);
-        if squares == 0.0 {
-            return Err(NoSolution::NoPeers);
-        }
-        if is_too_noisy(noise, total as u64) {
-            return Err(NoSolution::TooNoisy(total as u64));
-        }
-        let noise = Noise::new(noise).map_err(|_| NoSolution::NoPeers)?;
-        add(&mut sum, &own, 1.0 + own_again(noise, total, own.total()));
-        Ok(sum.solve_noised(noise)?)
     }
 
     /// Chooses how the peers' classifier and what the node does alone are joined. `alone` predicts for inputs.
@@ -400,36 +401,5 @@ impl Noised {
         let mut statistics = Statistics::new(self.classes, self.features.width());
         (statistics.counts, statistics.sums, statistics.scatter) = (counts, sums, scatter);
         statistics
-    }
-}
-
-/// Why peers' releases make no classifier.
-#[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-enum NoSolution {
-    #[error("no peer's statistics have come that agree with the own ones")]
-    NoPeers,
-    #[error(
-        "noise is too large for {0} samples in all: it takes a larger `privacy.epsilon`, more samples or more nodes"
-    )]
-    TooNoisy(u64),
-    #[error(transparent)]
-    Unsolved(#[from] StatisticsError),
-}
-
-/// Returns how many samples noised counts tell of, as proxies and thus weights have it: a class of less than one is none.
-fn total_of(counts: &[f64]) -> f64 {
-    counts.iter().filter(|count| **count >= 1.0).sum()
-}
-
-/// Adds a share of statistics to a sum.
-fn add(sum: &mut Statistics, statistics: &Statistics, share: f64) {
-    let pairs = [
-        (&mut sum.counts, &statistics.counts),
-        (&mut sum.sums, &statistics.sums),
-        (&mut sum.scatter, &statistics.scatter),
-    ];
-    for (sums, values) in pairs {
-        let both = sums.iter_mut().zip(values);
-        both.for_each(|(sum, value)| *sum += share * value);
     }
 }

@@ -32,7 +32,7 @@ pub enum VectorFault {
     Weight(u32),
 }
 
-/// Tells why a sum has no mean. A member gave a vector that is none, or masks are still on it.
+/// Tells why a sum stands for nothing. A member gave a vector that is none, or masks are still on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SumFault {
     /// The sum is empty, or its weight is not one of honest members.
@@ -43,13 +43,27 @@ pub enum SumFault {
     Value(usize),
 }
 
-/// A weighted mean.
+/// What a sum without masks stands for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mean {
+pub struct Decoded {
     /// The sum of the weights.
     pub weight: u32,
-    /// The mean of each value.
-    pub values: Vec<f32>,
+    /// The sum of each value, times the members' weights.
+    values: Vec<f64>,
+}
+
+impl Decoded {
+    /// Returns the weighted mean of each value.
+    pub fn mean(&self) -> Vec<f32> {
+        let weight = f64::from(self.weight);
+        let mean = |value: &f64| (value / weight) as f32;
+        self.values.iter().map(mean).collect()
+    }
+
+    /// Returns the weighted sum of each value.
+    pub fn total(&self) -> Vec<f32> {
+        self.values.iter().map(|value| *value as f32).collect()
+    }
 }
 
 /// Returns a member's vector: its weight, then its values times the weight.
@@ -88,29 +102,28 @@ pub fn add(sum: &mut [u64], vector: &[u64]) {
     }
 }
 
-/// Returns the weighted mean of a sum without masks.
+/// Returns what a sum without masks stands for.
 ///
 /// # Errors
 /// Fails if the sum cannot be one of vectors that [`encode`] made.
-pub fn decode(sum: &[u64]) -> Result<Mean, SumFault> {
+pub fn decode(sum: &[u64]) -> Result<Decoded, SumFault> {
     let (total, values) = sum.split_first().ok_or(SumFault::Weight(0))?;
     let weight = u32::try_from(*total)
         .ok()
         .filter(|weight| (1..=MOST_WEIGHT).contains(weight))
         .ok_or(SumFault::Weight(*total))?;
     let most = f64::from(weight) * f64::from(MOST_VALUE) * SCALE;
-    let mean = |(index, value): (usize, &u64)| {
+    let in_units = |(index, value): (usize, &u64)| {
         let value = value.cast_signed() as f64;
         let is_sound = value.abs() <= most;
-        let mean = value / (f64::from(weight) * SCALE);
         is_sound
-            .then_some(mean as f32)
+            .then_some(value / SCALE)
             .ok_or(SumFault::Value(index))
     };
     let values = values
         .iter()
         .enumerate()
-        .map(mean)
+        .map(in_units)
         .collect::<Result<_, _>>()?;
-    Ok(Mean { weight, values })
+    Ok(Decoded { weight, values })
 }

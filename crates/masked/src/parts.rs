@@ -122,22 +122,31 @@ pub fn layout_of(masked: &Layout) -> Result<Layout, PartFault> {
 /// # Errors
 /// Fails if the numbers cannot be a sum of what [`vector`] made of parts with this layout.
 pub fn mean(layout: &Layout, sum: &[u64]) -> Result<(ParamSet, u32), MeanFault> {
-    let fixed::Mean { weight, values } = fixed::decode(sum)?;
-    let mut rest = values.as_slice();
-    let mut mean = ParamSet::new();
+    let decoded = fixed::decode(sum)?;
+    Ok((part_of(layout, &decoded.mean())?, decoded.weight))
+}
+
+/// Returns what a sum without masks stands for: all parts added up, each times its weight.
+///
+/// # Errors
+/// As [`mean`].
+pub fn total(layout: &Layout, sum: &[u64]) -> Result<ParamSet, MeanFault> {
+    Ok(part_of(layout, &fixed::decode(sum)?.total())?)
+}
+
+/// Puts values into the tensors of a layout.
+fn part_of(layout: &Layout, values: &[f32]) -> Result<ParamSet, PartFault> {
+    let mut rest = values;
+    let mut part = ParamSet::new();
     for (name, shape) in layout {
         let (own, left) = rest
             .split_at_checked(shape.iter().product())
             .ok_or(PartFault::Layout)?;
         rest = left;
-        mean.insert(name.clone(), shape, own.to_vec())
+        part.insert(name.clone(), shape, own.to_vec())
             .map_err(|_| PartFault::Layout)?;
     }
-    if rest.is_empty() {
-        Ok((mean, weight))
-    } else {
-        Err(PartFault::Layout.into())
-    }
+    rest.is_empty().then_some(part).ok_or(PartFault::Layout)
 }
 
 #[cfg(test)]
@@ -172,8 +181,10 @@ mod tests {
         for (part, weight) in &parts {
             fixed::add(&mut sum, &vector(part, *weight).unwrap());
         }
-        let (mean, weight) = mean(&parts[0].0.layout(), &sum).unwrap();
+        let layout = parts[0].0.layout();
+        let (mean, weight) = mean(&layout, &sum).unwrap();
         assert_eq!((mean, weight), (part([4.0, -1.0, 6.0]), 4));
+        assert_eq!(total(&layout, &sum), Ok(part([16.0, -4.0, 24.0])));
     }
 
     #[test]

@@ -10,14 +10,15 @@ fn a_sum_has_the_weighted_mean_of_its_vectors() {
     fixed::add(&mut sum, &fixed::encode(&[-1.5, 1000.0, 0.75], 1).unwrap());
     let mean = fixed::decode(&sum).unwrap();
     assert_eq!(mean.weight, 4);
-    assert_eq!(mean.values, [0.0, 1000.0, 0.0]);
+    assert_eq!(mean.mean(), [0.0, 1000.0, 0.0]);
+    assert_eq!(mean.total(), [0.0, 4000.0, 0.0]);
 }
 
 #[test]
 fn a_value_loses_at_most_half_a_unit_of_the_grid() {
     for value in [0.1_f32, -0.333_333_34, 1e-9, 7.654_321, -1024.0] {
         let mean = fixed::decode(&fixed::encode(&[value], 17).unwrap()).unwrap();
-        let lost = f64::from(mean.values[0]) - f64::from(value);
+        let lost = f64::from(mean.mean()[0]) - f64::from(value);
         // Half a unit, and the rounding of a large value to `f32`.
         assert!(lost.abs() <= 0.5 / f64::from(1 << 24) + f64::from(value.abs()) * 6e-8);
     }
@@ -26,7 +27,7 @@ fn a_value_loses_at_most_half_a_unit_of_the_grid() {
 #[test]
 fn the_largest_sum_does_not_overflow() {
     let vector = fixed::encode(&[1024.0, -1024.0], MOST_WEIGHT).unwrap();
-    assert_eq!(fixed::decode(&vector).unwrap().values, [1024.0, -1024.0]);
+    assert_eq!(fixed::decode(&vector).unwrap().mean(), [1024.0, -1024.0]);
 }
 
 #[test]

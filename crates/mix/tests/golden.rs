@@ -136,6 +136,7 @@ fn proxies_refresh_as_in_test_vector_3() {
         experts: Some(case.cases[0].exchange()),
         everybody_first: false,
         prepares: false,
+        total: None,
     };
     let mut newest = None;
     let mut used = Vec::new();
@@ -166,6 +167,7 @@ fn an_interval_of_one_refreshes_every_round() {
         experts: Some(experts),
         everybody_first: false,
         prepares: false,
+        total: None,
     };
     assert!((1..20).map(Round).all(|round| exchange.refreshes_in(round)));
     assert!(!exchange.refreshes_in(Round::ZERO));

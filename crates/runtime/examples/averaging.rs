@@ -173,6 +173,7 @@ fn spec(nodes: u32, rounds: u32) -> FederationSpec {
         experts: None,
         everybody_first: false,
         prepares: false,
+        total: None,
     };
     let mut spec = FederationSpec {
         nodes,

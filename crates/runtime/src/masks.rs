@@ -95,7 +95,9 @@ impl MaskKeeper {
             _ => None,
         };
         let part = masked.map_or(SharedPart::StandIn(order.parent), SharedPart::Masked);
-        let offer = self.offer(round.next(), &order.holders).map(Box::new);
+        let holders = order.holders.as_deref();
+        let offer = holders.and_then(|holders| self.offer(round.next(), holders));
+        let offer = offer.map(Box::new);
         Ok(Published { part, offer })
     }
 

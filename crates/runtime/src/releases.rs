@@ -126,11 +126,9 @@ const ADJACENCY: Adjacency = Adjacency {
 impl Releases {
     /// Takes from a spec what a release of its nodes promises; `training` is how the steps of a round are protected.
     pub fn new(spec: &FederationSpec, owner: OwnersBudget, training: Option<NoisySteps>) -> Self {
-        let noise = spec
-            .exchange
-            .experts
-            .as_ref()
-            .and_then(|experts| experts.noise);
+        let experts = spec.exchange.experts.as_ref();
+        let of_total = || spec.exchange.total?.least_noise();
+        let noise = experts.and_then(|experts| experts.noise).or_else(of_total);
         let mechanism = match training {
             Some(steps) => of_training(steps),
             None => noise.and_then(of_statistics),
@@ -203,14 +201,14 @@ impl Releases {
     /// Refuses what does not fit the owner's budget, and fails if the file cannot be read or written. Nothing may be published
     /// then.
     pub fn admit(&self, update: &Update, when: u64) -> Result<(), ReleaseError> {
+        if self.mechanism == Mechanism::Unprotected {
+            return self.admit_as(self.federation.to_string(), when);
+        }
         let experts = update.experts.iter().map(|(params, _)| params);
         let published = experts.chain(&update.shared);
-        let name = || name_of(published.map(|part| part.to_blob().0.id));
-        let is_protected = self.mechanism != Mechanism::Unprotected;
+        let name = name_of(published.map(|part| part.to_blob().0.id));
         // An update without parts tells nothing but that there is one.
-        let name = is_protected.then(name).flatten();
-        let id = name.unwrap_or_else(|| self.federation.to_string());
-        self.admit_as(id, when)
+        name.map_or(Ok(()), |id| self.admit_as(id, when))
     }
 
     fn release(&self, when: u64) -> Release {

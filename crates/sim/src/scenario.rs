@@ -163,6 +163,7 @@ impl Scenario {
                 }),
                 everybody_first: false,
                 prepares: false,
+                total: None,
             },
             round: RoundSpec {
                 deadline_seconds: 60.0,

@@ -39,8 +39,8 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let model = Model::of_state(&folder)?;
     let spec = &model.card.spec;
     let columns = &spec.data.columns;
-    if !columns.is_empty() && spec.privacy.epsilon.is_some() {
-        let text = "nothing is agreed on here: under a promise of privacy no node says what its columns are like";
+    if !columns.is_empty() && spec.privacy.hides_rows() {
+        let text = "nothing is agreed on here: under masks or a promise of privacy no node says what its columns are like";
         return Err(fail(ExitCode::Configuration, text));
     }
     if columns.is_empty() || !spec.exchange.prepares {

@@ -90,7 +90,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let spec = model.spec();
     // What was trained with noise is covered wherever it goes.
     let experts = spec.exchange.experts.as_ref();
-    let is_exact = experts.is_some_and(|one| one.noise.is_some()) || spec.pool.is_enabled();
+    let has_statistics =
+        spec.exchange.total.is_some() || experts.is_some_and(|one| one.noise.is_some());
+    let is_exact = has_statistics || spec.pool.is_enabled();
     if let Some(epsilon) = spec.privacy.epsilon.filter(|_| is_exact) {
         eprintln!(
             "warning: the promise of epsilon {epsilon} is for what the node publishes by itself: an exported model comes of \

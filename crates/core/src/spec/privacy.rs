@@ -11,6 +11,8 @@ const OPEN: &str = "open";
 const MASKED: &str = "masked";
 /// What stands before the promise.
 const DIFFERENTIAL: &str = "dp:";
+/// What stands before the promise of a masked sum.
+const OF_A_SUM: &str = "masked+dp:";
 
 /// How what is averaged is added up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -33,16 +35,23 @@ crate::config! {
         /// δ: the probability with which the promise may fail (1e-12 to 0.01). It goes with an ε.
         delta: f64 = 1e-5,
         /// How what is averaged is added up: `open` (the default), each node's part for all to see, or `masked`, so that nobody
-        /// sees more than the sum. A masked sum takes three nodes, at most 255, that all train in every round.
+        /// sees more than the sum. A masked sum takes three nodes, at most 255, that all train in every round. With `fedmoe-da` the
+        /// nodes' statistics are added up once, in the last round, and with an ε nodes share the noise.
         sums: Sums = Sums::Open,
     }
 }
 
 impl PrivacySpec {
-    /// Returns how a federation with this protection is called: `open`, `masked` or `dp:EPSILON`.
+    /// Tells whether no number may be published that is computed of a node's rows alone.
+    pub fn hides_rows(&self) -> bool {
+        self.epsilon.is_some() || self.sums == Sums::Masked
+    }
+
+    /// Returns how a federation with this protection is called: `open`, `masked`, `dp:EPSILON` or `masked+dp:EPSILON`.
     pub fn mode(&self) -> PrivacyMode {
         match (self.epsilon, self.sums) {
-            (Some(epsilon), _) => PrivacyMode::Differential(epsilon),
+            (Some(epsilon), Sums::Open) => PrivacyMode::Differential(epsilon),
+            (Some(epsilon), Sums::Masked) => PrivacyMode::MaskedDifferential(epsilon),
             (None, Sums::Masked) => PrivacyMode::Masked,
             (None, Sums::Open) => PrivacyMode::Open,
         }
@@ -56,13 +65,35 @@ pub enum PrivacyMode {
     Open,
     /// Nobody sees more than sums of what is averaged.
     Masked,
-    /// By noise, with this ε.
+    /// By noise that each node adds in full, with this ε.
     Differential(f64),
+    /// By both, with this ε: nobody sees more than sums, so nodes share the noise of statistics.
+    MaskedDifferential(f64),
+}
+
+impl PrivacyMode {
+    /// Returns ε, if there is a promise.
+    pub const fn epsilon(self) -> Option<f64> {
+        match self {
+            Self::Open | Self::Masked => None,
+            Self::Differential(epsilon) | Self::MaskedDifferential(epsilon) => Some(epsilon),
+        }
+    }
+
+    /// Returns how what is averaged is added up.
+    pub const fn sums(self) -> Sums {
+        match self {
+            Self::Open | Self::Differential(_) => Sums::Open,
+            Self::Masked | Self::MaskedDifferential(_) => Sums::Masked,
+        }
+    }
 }
 
 /// A text names no protection.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` names no protection: give `open`, `masked`, or `dp:` and a number such as `dp:4`")]
+#[error(
+    "`{0}` names no protection: give `open`, `masked`, `dp:` and a number such as `dp:4`, or both as in `masked+dp:4`"
+)]
 pub struct NoMode(String);
 
 impl FromStr for PrivacyMode {
@@ -75,10 +106,10 @@ impl FromStr for PrivacyMode {
         if text == MASKED {
             return Ok(Self::Masked);
         }
-        let epsilon = text.strip_prefix(DIFFERENTIAL);
-        let epsilon = epsilon.and_then(|number| number.parse().ok());
-        epsilon
-            .map(Self::Differential)
+        let after = |prefix| text.strip_prefix(prefix)?.parse().ok();
+        let differential = after(DIFFERENTIAL).map(Self::Differential);
+        differential
+            .or_else(|| after(OF_A_SUM).map(Self::MaskedDifferential))
             .ok_or_else(|| NoMode(text.to_owned()))
     }
 }
@@ -89,6 +120,7 @@ impl fmt::Display for PrivacyMode {
             Self::Open => f.write_str(OPEN),
             Self::Masked => f.write_str(MASKED),
             Self::Differential(epsilon) => write!(f, "{DIFFERENTIAL}{epsilon}"),
+            Self::MaskedDifferential(epsilon) => write!(f, "{OF_A_SUM}{epsilon}"),
         }
     }
 }
@@ -100,10 +132,10 @@ mod tests {
 
     #[test]
     fn modes_are_read_as_they_are_written() {
-        for text in ["open", "masked", "dp:4", "dp:0.5"] {
+        for text in ["open", "masked", "dp:4", "dp:0.5", "masked+dp:4"] {
             assert_eq!(text.parse::<PrivacyMode>().unwrap().to_string(), text);
         }
-        for text in ["", "dp", "dp:", "dp:much", "mask"] {
+        for text in ["", "dp", "dp:", "dp:much", "mask", "masked+", "masked+dp:"] {
             assert!(text.parse::<PrivacyMode>().is_err(), "{text}");
         }
     }

@@ -47,6 +47,7 @@ impl FederationSpec {
         rules.extend(privacy(&self.privacy));
         rules.extend(masked(self));
         rules.extend(exchange(&self.exchange));
+        rules.extend(total(self));
         match rules.into_iter().find(|(holds, ..)| !holds) {
             Some((_, key, range)) => Err(ConfigError(format!(
                 "`{key}` is out of range: it must be {range}"
@@ -395,6 +396,30 @@ fn masked(spec: &FederationSpec) -> Vec<Check> {
             is_open || spec.rounds >= 2,
             "rounds",
             "2 or more where `privacy.sums` is `masked`: in the first round nodes agree on masks",
+        ),
+    ]
+}
+
+/// What a sum takes that there is once.
+fn total(spec: &FederationSpec) -> Vec<Check> {
+    let Some(total) = spec.exchange.total else {
+        return Vec::new();
+    };
+    vec![
+        (
+            spec.privacy.sums == Sums::Masked,
+            "privacy.sums",
+            "`masked` where `exchange.total` is there",
+        ),
+        (
+            (3..=spec.nodes).contains(&total.fewest),
+            "exchange.total.fewest",
+            "3 to `nodes`",
+        ),
+        (
+            total.noise.is_none_or(positive),
+            "exchange.total.noise",
+            "a number above 0",
         ),
     ]
 }

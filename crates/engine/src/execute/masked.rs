@@ -118,6 +118,10 @@ fn open<'a>(
     let opening = unmasking.open().map_err(|still| still.to_string())?;
     opening.clear(&mut total, 0);
     let layout = parts::layout_of(&layout).map_err(|fault| fault.to_string())?;
-    let mean = parts::mean(&layout, &total).map_err(|fault| fault.to_string())?;
-    Ok(mean.0)
+    let sum_or_mean = if masked.sum().is_total() {
+        parts::total(&layout, &total)
+    } else {
+        parts::mean(&layout, &total).map(|(mean, _)| mean)
+    };
+    sum_or_mean.map_err(|fault| fault.to_string())
 }

@@ -8,7 +8,7 @@ use fednode_core::{NodeId, Round};
 use super::shared::Shared;
 use crate::closing::Surroundings;
 use crate::follower::Closed;
-use crate::masks::{MaskOrder, Sum};
+use crate::masks::{MaskOrder, Sum, Sums};
 
 impl Shared {
     /// Returns the masked sum of a round that follows the head; `None` if sums are open, or if its members are not known.
@@ -18,10 +18,8 @@ impl Shared {
 
     /// Returns what the trainer does about masked sums in a round, where sums are masked.
     pub(super) fn masks(&mut self, round: Round) -> Option<Box<MaskOrder>> {
-        if !self.schedule.masks() {
-            return None;
-        }
-        let of_nobody = || Arc::new(Sum::of_nobody(self.spec.id(), round));
+        let sums = Sums::of(&self.spec, &self.schedule)?;
+        let of_nobody = || Arc::new(Sum::of_nobody(sums, round));
         let sum = self.sum(round).filter(|_| round > self.done.masked);
         let sum = sum.unwrap_or_else(of_nobody);
         self.done.masked = self.done.masked.max(round);
@@ -34,10 +32,11 @@ impl Shared {
         let holders: BTreeSet<NodeId> = here
             .filter(|node| *node != self.me && !self.view.has_left(*node))
             .collect();
+        let has_next = sums.are_in(round.next());
         Some(Box::new(MaskOrder {
             sum: Sum::clone(&sum),
             parent: head.mean,
-            holders: holders.into_iter().collect(),
+            holders: has_next.then(|| holders.into_iter().collect()),
         }))
     }
 

@@ -25,6 +25,7 @@ use crate::cohort::Cohort;
 use crate::encoding::{broadcast_set_of_default_spec, schedule_of_default_spec};
 use crate::event::{Fetch, FetchKind, Note, Output, Timer};
 use crate::follower::{Announced, Closed, Follower};
+use crate::masks::Sums;
 use crate::outbox::Outbox;
 use crate::state::Head;
 use crate::trials::Trials;
@@ -94,7 +95,7 @@ impl Shared {
     ) -> Self {
         let initial = initial_shared.map(|blob| blob.id);
         let schedule = Arc::new(Schedule::of(&spec));
-        let masks_of = schedule.masks().then(|| spec.id());
+        let masked = Sums::of(&spec, &schedule);
         Self {
             draws: spec.draw_seed(),
             audits: spec.draw_seed(),
@@ -104,7 +105,7 @@ impl Shared {
             now: Timestamp::default(),
             // An older expert may stand in for up to I rounds.
             view: View::new(refresh_every(&spec) + 1),
-            chain: Follower::new(head, masks_of),
+            chain: Follower::new(head, masked),
             done: Done::before(memory.round),
             memory,
             cohort: Cohort::Everybody,

@@ -162,7 +162,8 @@ impl Knowledge {
         match outcome {
             Outcome::Trained(update) => {
                 self.private = Arc::new(learner.private_state());
-                self.shared.clone_from(&update.shared);
+                // What is added up in a later round is not published yet, and stays.
+                self.shared = update.shared.clone().or(self.shared.take());
                 let experts = update.experts.iter();
                 self.experts = experts.map(|(params, _)| Arc::clone(params)).collect();
             }

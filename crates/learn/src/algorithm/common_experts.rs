@@ -24,6 +24,7 @@ pub(super) fn exchange() -> Exchange {
         experts: None,
         everybody_first: false,
         prepares: false,
+        total: None,
     }
 }
 

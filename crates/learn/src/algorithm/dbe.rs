@@ -68,6 +68,7 @@ pub(super) const ROW: Row = Row {
     exchange: |values| Exchange {
         everybody_first: true,
         prepares: false,
+        total: None,
         ..averaged(values)
     },
     build: |setup| Dbe::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),

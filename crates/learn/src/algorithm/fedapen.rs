@@ -72,6 +72,7 @@ pub(super) const ROW: Row = Row {
         experts: None,
         everybody_first: false,
         prepares: false,
+        total: None,
     },
     build: |setup| FedApen::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

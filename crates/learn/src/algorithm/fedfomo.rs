@@ -58,6 +58,7 @@ pub(super) const ROW: Row = Row {
         )),
         everybody_first: false,
         prepares: false,
+        total: None,
     },
     build: |setup| FedFomo::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

@@ -68,6 +68,7 @@ pub(super) const ROW: Row = Row {
         experts: None,
         everybody_first: false,
         prepares: false,
+        total: None,
     },
     build: |setup| FedGh::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

@@ -104,6 +104,7 @@ pub(super) const ROW: Row = Row {
         )),
         everybody_first: false,
         prepares: false,
+        total: None,
     },
     build: |setup| FedPac::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

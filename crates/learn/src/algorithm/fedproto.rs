@@ -63,6 +63,7 @@ pub(super) const ROW: Row = Row {
         experts: None,
         everybody_first: false,
         prepares: false,
+        total: None,
     },
     build: |setup| FedProto::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

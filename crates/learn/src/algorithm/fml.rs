@@ -59,6 +59,7 @@ pub(super) const ROW: Row = Row {
         experts: None,
         everybody_first: false,
         prepares: false,
+        total: None,
     },
     build: |setup| Fml::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

@@ -88,6 +88,7 @@ use crate::agreement;
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::memory::Memory;
+use crate::noised;
 use crate::optimizer::{Method, StepRule};
 use crate::private;
 
@@ -445,6 +446,7 @@ fn averaged(values: &Values) -> Exchange {
         experts: None,
         everybody_first: false,
         prepares: false,
+        total: None,
     }
 }
 
@@ -484,6 +486,7 @@ pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     fedmoe_da::check(spec)?;
     numbers::fill(spec)?;
     private::protect(spec)?;
+    noised::mask(spec)?;
     can_be_masked(spec)
 }
 
@@ -534,9 +537,9 @@ fn can_be_masked(spec: &FederationSpec) -> Result<(), ConfigError> {
 fn prepare(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     let is_raw = !spec.data.columns.is_empty();
     let exchange = &mut spec.exchange;
-    // Who exchanges nothing treats its columns by itself, and who promises privacy by what the spec says of them.
+    // Who exchanges nothing treats its columns by itself, and who hides what it has by what the spec says of them.
     let exchanges = exchange.averaging.is_some() || exchange.experts.is_some();
-    if !is_raw || !exchanges || spec.privacy.epsilon.is_some() {
+    if !is_raw || !exchanges || spec.privacy.hides_rows() {
         return Ok(());
     }
     if exchange.everybody_first {

@@ -205,6 +205,7 @@ fn exchange(values: &Values) -> Exchange {
         experts: None,
         everybody_first: false,
         prepares: false,
+        total: None,
     }
 }
 

@@ -57,6 +57,7 @@ pub(super) const ROW: Row = Row {
         experts: None,
         everybody_first: false,
         prepares: false,
+        total: None,
     },
     build: |setup| Scaffold::new(setup).map(|algorithm| Box::new(algorithm) as Box<dyn Algorithm>),
 };

@@ -19,7 +19,7 @@ impl Learner {
     /// Makes the expert of noised statistics, if the spec promises privacy.
     pub(super) fn new_noised(&self, spec: &FederationSpec) -> Result<Option<Noised>, LearnError> {
         let device = &self.parts.device;
-        let is_wanted = Noised::is_wanted(spec.exchange.experts.as_ref());
+        let is_wanted = Noised::is_wanted(&spec.exchange);
         is_wanted
             .then(|| device.run(|| Noised::new(spec, device.tensors())))
             .transpose()
@@ -40,10 +40,12 @@ impl Learner {
     }
 
     /// Returns the number of training samples that others are told, and how many went to each expert: under a promise of privacy
-    /// what the release says, or the same for every node.
+    /// what the release says, or the same for every node. Under masks others are told nothing.
     pub(super) fn told(&self, routed: Vec<u32>) -> (u32, Vec<u32>) {
-        if let Some(noised) = &self.parts.noised {
-            return (self.parts.device.run(|| noised.n_samples()), Vec::new());
+        let noised = self.parts.noised.as_ref();
+        let released = noised.and_then(|noised| self.parts.device.run(|| noised.n_samples()));
+        if let Some(n_samples) = released {
+            return (n_samples, Vec::new());
         }
         if self.training.promise.is_some() {
             return private::told(self.parts.algorithm.parts());
@@ -99,8 +101,10 @@ impl Learner {
             device.run(|| regression.gather(round, &samples, device.tensors()));
         }
         // A release is made once: another one would cost privacy again.
+        let only = self.schedule.total_round();
         if let Some(noised) = &mut self.parts.noised
             && !noised.is_released()
+            && only.is_none_or(|only| only == round)
         {
             let samples = self.data.train.in_round(round.0, self.training.rounds);
             let seeds = [self.training.seed, self.training.node_seed];
@@ -127,6 +131,15 @@ impl Learner {
             device.run(|| regression.adopt(peers, &train, device.tensors()));
         }
         self.choose_agreement();
+    }
+
+    /// Solves for the classifier of everybody's statistics, if their total was adopted.
+    pub(super) fn adopt_total(&mut self) {
+        let device = &self.parts.device;
+        if let Some(noised) = &mut self.parts.noised {
+            let samples = &self.data.train;
+            device.run(|| noised.adopt_total(samples, device.tensors()));
+        }
     }
 
     /// Chooses how statistics and own model are joined, where there are statistics.

@@ -32,7 +32,8 @@ impl Learner {
         let is_done = self.parts.agreement.as_ref().map(Agreement::gathered_in);
         let of_numbers = self.parts.regression.as_ref();
         if is_done == Some(None) || of_numbers.is_some_and(|own| own.gathered_in().is_none()) {
-            self.renew_agreement(Round(1));
+            let only = self.schedule.total_round();
+            self.renew_agreement(only.unwrap_or(Round(1)));
         }
     }
 

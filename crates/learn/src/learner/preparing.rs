@@ -10,7 +10,7 @@
 //! Where nothing is exchanged, the node's own moments stay. What was adopted once is never changed: a member that says
 //! something else later moves nobody who was there before.
 //!
-//! Under a promise of privacy there is no such round, since moments tell of rows. What the spec says of the columns makes the features
+//! Under a promise of privacy, or under masks, there is no such round, since moments tell of rows. What the spec says of the columns makes the features
 //! then ([`public_moments`]): it is the same for everybody, whatever a node's rows are.
 
 use std::sync::Arc;
@@ -68,10 +68,8 @@ impl Preparation {
         } else {
             Role::Private
         };
-        let public = spec
-            .privacy
-            .epsilon
-            .map(|_| exact(public_moments(&columns)));
+        let hides = spec.privacy.hides_rows();
+        let public = hides.then(|| exact(public_moments(&columns)));
         let own = || own_moments(&columns, &raw.train);
         Self {
             treatment: Treatment::of(&columns, &public.clone().unwrap_or_else(own)),

@@ -3,10 +3,13 @@
 use burn::tensor::Device;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
+use fednode_mix::statistics::noised::{GRID, WholeSums};
 use fednode_privacy::gaussian::strongest_attack;
 use fednode_privacy::statistics::Shares;
+use fednode_privacy::units::Noise;
 
-use super::Noised;
+use super::solving::add;
+use super::{NoiseKey, Noised};
 use crate::exposure::{Exposure, FALSE_ALARMS, Rows, dot, leverage};
 
 /// How far beyond the edge of the noise's spectrum an attacker goes, to be sure that a matrix can be inverted.
@@ -25,8 +28,8 @@ impl Noised {
     ) -> Vec<Exposure> {
         let features = |inputs| self.features.of(inputs);
         let [members, others] = Rows::of_both([members, others], &features, device);
-        let released = self.statistics([0, 1, 2].map(|at| self.numbers(&self.released, at)));
-        let total = f64::from(self.n_samples());
+        let released = self.seen();
+        let total = released.total().round().max(1.0);
         let score = |rows: &Rows, are_usual: bool| -> Vec<f64> {
             let score = |(at, (row, class)): (usize, (&[f32], usize))| {
                 let without = are_usual.then_some(at);
@@ -36,18 +39,50 @@ impl Noised {
             rows.iter().enumerate().map(score).collect()
         };
         let (inside, outside) = (score(&members, false), score(&others, true));
-        let published = format!("noised sums of {} numbers", self.features.width());
+        let width = self.features.width();
+        let published = match (self.total, self.noise) {
+            (None, _) => format!("noised sums of {width} numbers"),
+            (Some(_), Some(_)) => format!("its part of a noised total of {width} numbers"),
+            (Some(_), None) => format!("its part of a total of {width} numbers"),
+        };
         let filter = Exposure::of(published.clone(), "matched filter", &inside, &outside);
-        let width = self.features.width() as f64;
-        let entry = self.noise.get() / Shares::STUDY.parts().2.sqrt();
-        let edge = OVER_THE_EDGE * entry * (2.0 * width).sqrt();
+        let noise = self.noise_seen();
+        let entry = noise.map_or(0.0, Noise::get) / Shares::STUDY.parts().2.sqrt();
+        // Each sample's products are cut to whole numbers, which moves no eigenvalue by more.
+        let cut = total * width as f64 / GRID;
+        let edge = OVER_THE_EDGE * entry * (2.0 * width as f64).sqrt() + cut;
         let leverage = leverage(published, &released, edge, [&members, &others]);
-        let bound = strongest_attack(self.noise, FALSE_ALARMS);
+        let bound = noise.map(|noise| strongest_attack(noise, FALSE_ALARMS));
         let bounded = |exposure| Exposure {
-            most: Some([bound.auc, bound.hits]),
+            most: bound.as_ref().map(|bound| [bound.auc, bound.hits]),
             ..exposure
         };
         filter.into_iter().chain(leverage).map(bounded).collect()
+    }
+}
+
+impl Noised {
+    /// Returns what an attacker sees: the release, or what is left of a total for whoever knows the samples of all others.
+    fn seen(&self) -> Statistics {
+        let exact = || self.statistics([0, 1, 2].map(|at| self.numbers(&self.kept, at)));
+        match (self.total, self.noise_seen()) {
+            (None, _) => self.statistics([0, 1, 2].map(|at| self.numbers(&self.released, at))),
+            (Some(_), None) => exact(),
+            (Some(_), Some(noise)) => {
+                let mut drawn = WholeSums::new(self.classes, self.features.width());
+                NoiseKey::of_system().add_noise(&mut drawn, noise, [0, 0]);
+                let mut seen = exact();
+                add(&mut seen, &drawn.statistics(), 1.0);
+                seen
+            }
+        }
+    }
+
+    /// Returns the noise of what an attacker sees. Of a total it is that of the fewest members.
+    fn noise_seen(&self) -> Option<Noise> {
+        let noise = self.noise?;
+        let members = self.total.map_or(1, |total| total.fewest);
+        Noise::new(noise.get() * f64::from(members).sqrt()).ok()
     }
 }
 

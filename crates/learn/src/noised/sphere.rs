@@ -21,10 +21,6 @@ use crate::maps::{self, RandomMaps};
 use crate::random::{Purpose, name_index, nearly_normal, stream};
 use crate::weights;
 
-/// Numbers of a sample, if it has as many maps.
-///
-/// In the study 128 to 512 numbers did best. More of them carry more noise where every node adds all of it.
-const WIDTH: usize = 128;
 /// Silhouettes whose directions are taken: some more than the widest maps have numbers.
 const SILHOUETTES: usize = 2000;
 /// The smallest length that something is divided by.
@@ -32,8 +28,8 @@ const TINY: f64 = 1e-6;
 /// What random directions are drawn by.
 const DIRECTIONS: &str = "noised.directions";
 
-/// A seed and the shape of the images.
-type Kind = (u64, [usize; 3]);
+/// A seed, how many directions, and the shape of the images.
+type Kind = (u64, usize, [usize; 3]);
 
 /// Directions by kind: a process makes each once.
 static KNOWN: Mutex<BTreeMap<Kind, Arc<Sphere>>> = Mutex::new(BTreeMap::new());
@@ -49,20 +45,21 @@ pub(super) struct OnSphere {
 }
 
 impl OnSphere {
-    /// Makes the features of a federation's samples.
+    /// Makes the features of a federation's samples, `width` numbers at most.
     ///
     /// # Errors
     /// Refuses texts.
     pub(super) fn new(
         model: &Architecture,
         seed: u64,
+        width: usize,
         device: &Device,
     ) -> Result<Self, ConfigError> {
         if !maps::suit(model) {
-            return Ok(Self::of_numbers(model, seed, device));
+            return Ok(Self::of_numbers(model, seed, width, device));
         }
         let maps = RandomMaps::new(model, seed, device)?;
-        let sphere = directions(&maps, model.input, seed);
+        let sphere = directions(&maps, model.input, width, seed);
         let (from, width) = (sphere.mean.len(), sphere.width());
         let mean = floats(&sphere.mean, [1, from], device);
         Ok(Self {
@@ -73,9 +70,9 @@ impl OnSphere {
     }
 
     /// Makes those of numbers, each of about one size.
-    fn of_numbers(model: &Architecture, seed: u64, device: &Device) -> Self {
+    fn of_numbers(model: &Architecture, seed: u64, width: usize, device: &Device) -> Self {
         let columns: usize = model.input.iter().product();
-        let kept = columns.min(WIDTH - 1);
+        let kept = columns.min(width - 1);
         let size = (columns as f64).sqrt().recip();
         let as_it_is = |row| {
             (0..kept)
@@ -162,12 +159,12 @@ fn emit_unit(graph: &mut Graph, rows: Value) -> Value {
     graph.div(rows, safe)
 }
 
-/// Returns the directions for images of a shape.
-fn directions(maps: &RandomMaps, shape: [usize; 3], seed: u64) -> Arc<Sphere> {
+/// Returns so many directions for images of a shape.
+fn directions(maps: &RandomMaps, shape: [usize; 3], width: usize, seed: u64) -> Arc<Sphere> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = known.entry((seed, shape)).or_insert_with(|| {
+    let found = known.entry((seed, width, shape)).or_insert_with(|| {
         let images = silhouettes(shape, SILHOUETTES, seed);
-        Arc::new(Sphere::of(maps.exact_features(&images), WIDTH, seed))
+        Arc::new(Sphere::of(maps.exact_features(&images), width, seed))
     });
     Arc::clone(found)
 }
@@ -181,7 +178,7 @@ mod tests {
             input,
             ..Architecture::default()
         };
-        OnSphere::new(&model, 1, &Device::flex()).unwrap()
+        OnSphere::new(&model, 1, 128, &Device::flex()).unwrap()
     }
 
     #[test]

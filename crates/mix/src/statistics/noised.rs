@@ -24,6 +24,8 @@ use super::{Discriminant, IMPOSSIBLE, Statistics, StatisticsError};
 pub const GRID: f64 = (1_u64 << 20) as f64;
 /// How far above the edge of the noise's spectrum eigenvalues are kept.
 const EDGE: f64 = 0.25;
+/// Deviations of the noise that it never has, in as many numbers as there are.
+const CERTAINLY: f64 = 8.0;
 /// The smallest eigenvalue of the covariance, as a share of their mean.
 const LEAST_EIGENVALUE: f64 = 0.02;
 
@@ -144,6 +146,43 @@ pub fn own_again(noise: Noise, total: f64, own: f64) -> f64 {
 }
 
 impl Statistics {
+    /// Says what sums with noise would not be if they were of samples that are at most 1 long.
+    pub fn doubt(&self, noise: Noise) -> Option<&'static str> {
+        let (of_counts, of_sums, of_scatter) = Shares::STUDY.parts();
+        let width = self.width as f64;
+        let slack = |share: f64| CERTAINLY * noise.get() / share.sqrt();
+        let numbers = self.counts.iter().chain(&self.sums).chain(&self.scatter);
+        if !numbers.clone().all(|number| number.is_finite()) {
+            return Some("a number is none");
+        }
+        if self.counts.iter().any(|count| *count < -slack(of_counts)) {
+            return Some("a class has fewer samples than none");
+        }
+        let longest =
+            |count: &f64| count.max(0.0) + slack(of_counts) + slack(of_sums) * width.sqrt();
+        let is_long = |(sums, count): (&[f64], &f64)| {
+            sums.iter().map(|sum| sum * sum).sum::<f64>().sqrt() > longest(count)
+        };
+        if self
+            .sums
+            .chunks_exact(self.width)
+            .zip(&self.counts)
+            .any(is_long)
+        {
+            return Some("a class sum is longer than its samples together");
+        }
+        let squares = (0..self.width).scan(0, |at, row| {
+            let square = self.scatter[*at];
+            *at += self.width - row;
+            Some(square)
+        });
+        let squares: Vec<f64> = squares.collect();
+        let is_negative = squares.iter().any(|square| *square < -slack(of_scatter));
+        let all = self.total().max(0.0) + slack(of_counts) * (self.counts.len() as f64).sqrt();
+        let is_large = squares.iter().sum::<f64>() > all + slack(of_scatter) * width.sqrt();
+        (is_negative || is_large).then_some("its products are not those of so many samples")
+    }
+
     /// Solves for the classifier of sums whose every number has noise of this many lengths of a sample.
     ///
     /// # Errors
@@ -345,6 +384,30 @@ mod tests {
             &[6.857142857142857],
             1e-9,
         );
+    }
+
+    /// Sums of unit vectors with noise are believed, and those that a liar has moved are not.
+    #[test]
+    fn sums_that_no_samples_have_are_doubted() {
+        let mut sums = Statistics::new(2, 2);
+        for _ in 0..50 {
+            sums.add(&[0.6, 0.8], 0);
+            sums.add(&[1.0, 0.0], 1);
+        }
+        assert_eq!(sums.doubt(noise(1.0)), None);
+        assert_eq!(Statistics::new(2, 2).doubt(noise(1.0)), None);
+        let changed = |change: &dyn Fn(&mut Statistics)| {
+            let mut changed = sums.clone();
+            change(&mut changed);
+            changed.doubt(noise(1.0))
+        };
+        assert!(changed(&|sums| sums.counts[0] = -100.0).is_some());
+        assert!(changed(&|sums| sums.sums[3] = -200.0).is_some());
+        assert!(changed(&|sums| sums.scatter[0] = 400.0).is_some());
+        assert!(changed(&|sums| sums.scatter[2] = -20.0).is_some());
+        assert!(changed(&|sums| sums.scatter[1] = f64::NAN).is_some());
+        // What noise may do is no lie.
+        assert_eq!(changed(&|sums| sums.counts[0] = -20.0), None);
     }
 
     #[test]

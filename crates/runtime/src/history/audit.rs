@@ -10,7 +10,7 @@ use fednode_core::{
     Member, NodeId, Round, Schedule, SignedAdvert, Timestamp,
 };
 use fednode_engine::certificate::{self, Confirmation};
-use fednode_engine::masks::Sum;
+use fednode_engine::masks::{Sum, Sums};
 use fednode_net::{MemberBook, MembershipError};
 use fednode_store::ledger::KeptRound;
 use fednode_store::{Ledger, LedgerError, OpenError, Store};
@@ -341,10 +341,10 @@ impl Auditor<'_> {
         if let Confirmation::Lacking(members) = confirmation {
             return Err(lacks(members.len()));
         }
-        if self.schedule.masks() {
-            self.sum = Sum::after(self.signatures.federation, round, of);
+        if let Some(sums) = Sums::of(self.spec, &self.schedule) {
+            self.sum = Sum::after(sums, round, of);
             let sum = sum.filter(|_| row.link == Link::Linked);
-            self.look_at_masks(sum, round, &words)?;
+            self.look_at_masks((sums, sum), round, &words)?;
         }
         Ok(Verdict::Confirmed)
     }
@@ -352,11 +352,11 @@ impl Auditor<'_> {
     /// Holds a closing of a masked sum against the roster that the closing before fixed, and the words that took masks off.
     fn look_at_masks(
         &self,
-        sum: Option<Sum>,
+        (sums, sum): (Sums, Option<Sum>),
         (round, global): (Round, &Global),
         words: &BTreeMap<AdvertId, Accepted>,
     ) -> Result<(), Flaw> {
-        let of_nobody = || Sum::of_nobody(self.signatures.federation, round);
+        let of_nobody = || Sum::of_nobody(sums, round);
         let sum = match sum {
             // Masks are for the very next round.
             Some(sum) if sum.round() == round => sum,

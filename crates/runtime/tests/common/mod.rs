@@ -301,6 +301,7 @@ pub fn spec(nodes: u32, rounds: u32) -> FederationSpec {
         }),
         everybody_first: false,
         prepares: false,
+        total: None,
     };
     spec
 }

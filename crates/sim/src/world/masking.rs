@@ -41,18 +41,10 @@ pub(super) fn mask(
         let part = part.map(Part::Own);
         return Ok(Published { part, offer: None });
     };
-    let me = ground.members[member].id;
-    let next = masks::context(ground.federation, round.next());
-    let entropy = entropy(ground, member, round.next());
-    let public = |node| Some(PublicKey::from(&key(node)));
-    let mut offer = turn::offer(me, &entropy, &next, &order.holders, public);
-    if ground.behaviour(member) == Some(Behaviour::FalseShares)
-        && let Ok(offer) = &mut offer
-        && let Ok(other) = turn::offer(me, &[7; 32], &next, &order.holders, public)
-    {
-        (offer.seal_key, offer.holders) = (other.seal_key, other.holders);
-    }
-    let offer = offer.ok().map(Box::new);
+    let offer = order
+        .holders
+        .as_deref()
+        .and_then(|holders| offer(ground, member, round, holders));
     let masked = match part {
         Some(part) => masked(ground, member, order, &part, n_samples)?,
         None => None,
@@ -60,6 +52,27 @@ pub(super) fn mask(
     let part = masked.map(|part| Part::Own(Arc::new(part)));
     let part = part.or_else(|| order.parent.map(Part::Mean));
     Ok(Published { part, offer })
+}
+
+/// Returns a member's offer for the sum of the round after this one.
+fn offer(
+    ground: &Ground<'_>,
+    member: usize,
+    round: Round,
+    holders: &[NodeId],
+) -> Option<Box<MaskOffer>> {
+    let me = ground.members[member].id;
+    let next = masks::context(ground.federation, round.next());
+    let entropy = entropy(ground, member, round.next());
+    let public = |node| Some(PublicKey::from(&key(node)));
+    let mut offer = turn::offer(me, &entropy, &next, holders, public);
+    if ground.behaviour(member) == Some(Behaviour::FalseShares)
+        && let Ok(offer) = &mut offer
+        && let Ok(other) = turn::offer(me, &[7; 32], &next, holders, public)
+    {
+        (offer.seal_key, offer.holders) = (other.seal_key, other.holders);
+    }
+    offer.ok().map(Box::new)
 }
 
 /// Returns the masked part; nothing for a member that does not take part.

@@ -99,6 +99,7 @@ fn by_similarity(values: &Values) -> Exchange {
         }),
         everybody_first: false,
         prepares: false,
+        total: None,
     }
 }
 

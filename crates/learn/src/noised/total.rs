@@ -1,0 +1,97 @@
+//! Statistics that are added up once under masks: what a node puts into the sum, and what comes out of it.
+//!
+//! Noise hides a sample in the sum alone if nothing is rounded on the way. So whole numbers go in, and whole numbers come out.
+//! Parts of a model are `f32`, which hold whole numbers of 24 bits. Thus each number travels as two:
+//!
+//! ```text
+//! number = high · 2^24 + low, 0 <= low < 2^24          part = (high / 2^10, low / 2^24)          |number| < 2^44
+//! ```
+//!
+//! Both are exact in the fixed point of masked sums (`fednode_masked::fixed`), and so are the sums of both.
+//! A sample is 2^20 long at most, so a node may have sixteen million of them. What rounding does to the sum as it comes out, as
+//! two `f32`, is computed of it and costs no privacy.
+
+use burn::tensor::{Device, Tensor};
+use fednode_mix::statistics::noised::WholeSums;
+
+use crate::algorithm::{Part, Role};
+use crate::class_statistics::upload;
+use crate::model::{Initial, Net};
+use crate::weights::Weights;
+
+use super::doubles;
+
+/// What separates the two.
+const LOW: i64 = 1 << 24;
+/// Whole numbers in a unit of what travels as high and as low.
+const UNITS: [f64; 2] = [(1 << 10) as f64, LOW as f64];
+
+/// Returns the part of so many whole numbers, which is zero in the beginning.
+pub(super) fn part(numbers: usize, device: &Device) -> Part {
+    let net = Net::arrays(&[
+        ("noised.members", &[1], Initial::Zeros),
+        ("noised.numbers", &[2, numbers], Initial::Zeros),
+    ]);
+    Part::new(Role::Shared, net, 0, 0, device)
+}
+
+/// Writes one member's sums.
+pub(super) fn write(sums: &mut WholeSums, device: &Device) -> Weights {
+    let numbers = sums.numbers_mut();
+    let pairs = numbers.map(|number| {
+        let low = number.rem_euclid(LOW);
+        [(*number - low) / LOW, low]
+    });
+    let pairs: Vec<[i64; 2]> = pairs.collect();
+    let travelling = |at: usize| pairs.iter().map(move |pair| pair[at] as f64 / UNITS[at]);
+    let both: Vec<f64> = travelling(0).chain(travelling(1)).collect();
+    Weights::new(vec![upload(&[1.0], device), upload(&both, device)])
+}
+
+/// Reads how many members are in a sum, and the sum. The shape of `sums` says what it is of.
+pub(super) fn read(part: &Part, mut sums: WholeSums) -> (f64, WholeSums) {
+    let [members, both]: [Tensor<1>; 2] = [0, 1].map(|at| part.weights.tensor(at));
+    let both = doubles(&both);
+    let (high, low) = both.split_at(both.len() / 2);
+    for (number, (high, low)) in sums.numbers_mut().zip(high.iter().zip(low)) {
+        *number = (high * UNITS[0] * LOW as f64 + low * UNITS[1]) as i64;
+    }
+    (doubles(&members)[0], sums)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers of both signs and of all sizes come out of a sum as they went in.
+    #[test]
+    fn whole_numbers_come_out_of_a_sum_exactly() {
+        let device = Device::flex();
+        let numbers = [
+            0,
+            1,
+            -1,
+            LOW - 1,
+            LOW,
+            -LOW,
+            -LOW - 1,
+            (1 << 43) + 12_345,
+            -(1 << 43) - 6_789,
+        ];
+        let mut sums = WholeSums::new(3, 1);
+        let written: Vec<i64> = numbers.into_iter().cycle().take(7).collect();
+        for (place, number) in sums.numbers_mut().zip(&written) {
+            *place = *number;
+        }
+        let mut part = part(7, &device);
+        part.weights = write(&mut sums, &device);
+        let values: Vec<f32> = part.params().values().collect();
+        assert!(values.iter().all(|value| value.abs() <= 1024.0));
+        let (members, mut read) = read(&part, WholeSums::new(3, 1));
+        assert_eq!(members, 1.0);
+        assert_eq!(
+            read.numbers_mut().map(|number| *number).collect::<Vec<_>>(),
+            written
+        );
+    }
+}

@@ -1,0 +1,230 @@
+//! FedMoE-DA, profile `agreement`, under masks: statistics are added up once, in the last round, and noise is shared.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::federation::{self as fed, data, learner, update};
+use fednode_core::spec::{Preset, Sums};
+use fednode_core::work::Update;
+use fednode_core::{FederationSpec, HyperValue, ParamSet};
+use fednode_learn::{Learner, NoiseKey, Subset, algorithm};
+
+/// Rounds of these federations.
+const LAST: u32 = 3;
+/// Members of the sum.
+const NODES: usize = 4;
+
+fn masked(epsilon: Option<f64>) -> FederationSpec {
+    let text = |text: &str| HyperValue::Text(text.into());
+    let mut spec = fed::spec("fedmoe-da", &[("profile", text("agreement"))]);
+    (spec.rounds, spec.nodes) = (LAST, NODES as u32);
+    (spec.privacy.sums, spec.privacy.epsilon) = (Sums::Masked, epsilon);
+    algorithm::fill_exchange(&mut spec).unwrap();
+    spec.validate().unwrap();
+    spec
+}
+
+fn node(spec: &FederationSpec, index: usize) -> Learner {
+    let mut learner = learner(spec, index % 2);
+    learner.draw_noise_from(NoiseKey::of_secret(&[index as u8; 32]));
+    learner
+}
+
+/// Adds parts up as masks do, number by number.
+fn total(updates: &[Update]) -> ParamSet {
+    let parts = updates.iter().map(|update| update.shared.as_ref().unwrap());
+    let parts: Vec<_> = parts.collect();
+    let mut total = ParamSet::new();
+    for (name, tensor) in parts[0].iter() {
+        let sum = |at: usize| {
+            let values = parts
+                .iter()
+                .map(|part| part.get(name).unwrap().values()[at]);
+            values.map(f64::from).sum::<f64>() as f32
+        };
+        let sums = (0..tensor.values().len()).map(sum).collect();
+        total.insert(name, tensor.shape(), sums).unwrap();
+    }
+    total
+}
+
+/// Trains all rounds of all nodes; returns the nodes and what they publish in the last one.
+fn play(spec: &FederationSpec, n: usize) -> (Vec<Learner>, Vec<Update>) {
+    let mut nodes: Vec<Learner> = (0..n).map(|index| node(spec, index)).collect();
+    let zeros = nodes[0].initial_shared().unwrap();
+    let mut last = Vec::new();
+    for node in &mut nodes {
+        for round in 1..LAST {
+            let update = update(node, round);
+            assert!(
+                update.shared.is_none(),
+                "nothing is published in round {round}"
+            );
+            assert!(update.experts.is_empty() && update.proxies.is_none());
+            node.adopt(Some(&zeros), vec![]).unwrap();
+        }
+        last.push(update(node, LAST));
+    }
+    (nodes, last)
+}
+
+/// Returns the class counts of a total: whole numbers of 2^-20, times the root of their share, 2 %.
+fn counts(total: &ParamSet) -> Vec<f64> {
+    let numbers = total.get("noised.numbers").unwrap().values();
+    let (high, low) = numbers.split_at(numbers.len() / 2);
+    let count = |class: usize| {
+        let whole = f64::from(high[class]) * 2f64.powi(34) + f64::from(low[class]) * 2f64.powi(24);
+        whole / 2f64.powi(20) / 0.02f64.sqrt()
+    };
+    (0..10).map(count).collect()
+}
+
+/// Returns how many training samples of each class all members have.
+fn exact() -> Vec<f64> {
+    let mut exact = vec![0.0; 10];
+    for index in 0..NODES {
+        for label in &data(index % 2).train.labels {
+            exact[usize::from(*label)] += 1.0;
+        }
+    }
+    exact
+}
+
+#[test]
+fn without_noise_the_total_is_that_of_all_samples() {
+    let spec = masked(None);
+    let (mut nodes, last) = play(&spec, NODES);
+    let lacks = nodes[0].lacks().unwrap();
+    assert!(lacks.contains("not added up"), "{lacks}");
+    let total = total(&last);
+    assert_eq!(
+        total.get("noised.members").unwrap().values(),
+        [NODES as f32]
+    );
+    for (count, exact) in counts(&total).into_iter().zip(exact()) {
+        // Each sample is cut by one whole number at most.
+        assert!((count - exact).abs() < 0.01, "{count} for {exact}");
+    }
+    let alone = nodes[1].predict(&data(1).test).unwrap();
+    nodes[1].adopt(Some(&total), vec![]).unwrap();
+    assert_eq!(nodes[1].lacks(), None);
+    let served = nodes[1].predict(&data(1).test).unwrap();
+    assert!(served != alone, "the total counts for nothing");
+    assert!(nodes[1].evaluate(Subset::Test).score.accuracy > 0.8);
+    // A state holds all of it.
+    let mut restored = learner(&spec, 1);
+    restored.restore(&nodes[1].state()).unwrap();
+    assert!(restored.predict(&data(1).test).unwrap() == served);
+    // Who comes after the last round takes the total over, and its own samples say how much that counts.
+    let mut newcomer = learner(&spec, 1);
+    newcomer.adopt(Some(&total), vec![]).unwrap();
+    assert!(newcomer.evaluate(Subset::Test).score.accuracy > 0.8);
+    let mut restored = learner(&spec, 1);
+    restored.restore(&newcomer.state()).unwrap();
+    let predictions = [&newcomer, &restored].map(|node| node.predict(&data(1).test).unwrap());
+    assert!(predictions[0] == predictions[1]);
+}
+
+/// Of four members one may be missing, so each adds sigma / √3. The total of four has sigma · √(4/3), in samples over the
+/// root of 2 %: at epsilon 4 sigma is 1.081 (the study's table).
+#[test]
+fn members_share_the_noise() {
+    let spec = masked(Some(4.0));
+    let part = spec.exchange.total.unwrap();
+    assert_eq!(part.fewest, 3);
+    // Of a class sum, whose share of a sample's length is 48 %.
+    let promised = part.least_noise().unwrap() * 0.48f64.sqrt();
+    assert!((promised - 1.081).abs() < 1e-3, "{promised}");
+    let (_, last) = play(&spec, NODES);
+    let apart = counts(&total(&last)).into_iter().zip(exact());
+    let squares: f64 = apart.map(|(count, exact)| (count - exact).powi(2)).sum();
+    let deviation = (squares / 10.0).sqrt();
+    let due = 1.081 * (4.0f64 / 3.0).sqrt() / 0.02f64.sqrt();
+    // Ten numbers: within four standard errors of their deviation.
+    assert!(
+        (deviation / due - 1.0).abs() < 4.0 / 20f64.sqrt(),
+        "{deviation} for {due}"
+    );
+}
+
+#[test]
+fn a_release_is_the_same_after_a_restart_and_without_a_state() {
+    let spec = masked(Some(4.0));
+    let (nodes, last) = play(&spec, 1);
+    let mut restored = node(&spec, 0);
+    restored.restore(&nodes[0].state()).unwrap();
+    assert_eq!(update(&mut restored, LAST).shared, last[0].shared);
+    assert_eq!(update(&mut node(&spec, 0), LAST).shared, last[0].shared);
+    // Another key has other noise.
+    assert_ne!(update(&mut node(&spec, 2), LAST).shared, last[0].shared);
+}
+
+#[test]
+fn a_total_of_too_few_or_of_no_samples_is_not_served() {
+    let spec = masked(Some(60.0));
+    let (mut nodes, last) = play(&spec, NODES);
+    let alone = nodes[0].predict(&data(0).test).unwrap();
+    let mut check = |given: &ParamSet, reason: &str| {
+        nodes[0].adopt(Some(given), vec![]).unwrap();
+        let lacks = nodes[0].lacks().unwrap();
+        assert!(lacks.contains(reason), "{lacks}");
+        assert!(nodes[0].predict(&data(0).test).unwrap() == alone);
+    };
+    check(&total(&last[..2]), "how many nodes");
+    let changed = |name: &str, at: usize, by: f32| {
+        let mut changed = ParamSet::new();
+        for (known, tensor) in total(&last).iter() {
+            let mut values = tensor.values().to_vec();
+            if known == name {
+                values[at] += by;
+            }
+            changed.insert(known, tensor.shape(), values).unwrap();
+        }
+        changed
+    };
+    check(&changed("noised.members", 0, 100.0), "how many nodes");
+    // A member takes sixteen thousand samples away from a class.
+    check(&changed("noised.numbers", 3, -1.0), "none of samples");
+}
+
+#[test]
+fn an_attacker_who_knows_all_others_sees_no_more_than_the_promise() {
+    let most = |spec: &FederationSpec| {
+        let mut node = node(spec, 0);
+        node.prepare_release();
+        node.exposed_statistics()
+    };
+    let bare = most(&masked(None));
+    assert!(bare.iter().any(|one| one.auc > 0.95), "{bare:?}");
+    assert_eq!(bare[0].most, None);
+    let promised = most(&masked(Some(1.0)));
+    // The study's section 5b, as where each node adds the whole noise.
+    let [area, hits] = promised[0].most.unwrap();
+    assert!((area - 0.575).abs() < 1e-3 && (hits - 0.020).abs() < 1e-3);
+    assert!(
+        promised.iter().all(|one| one.auc < area + 0.1),
+        "{promised:?}"
+    );
+}
+
+#[test]
+fn what_a_total_does_not_cover_is_refused() {
+    let refused = |change: fn(&mut FederationSpec)| {
+        let mut spec = masked(None);
+        change(&mut spec);
+        algorithm::fill_exchange(&mut spec).unwrap_err().0
+    };
+    let based = refused(|spec| {
+        let fedper = HyperValue::Text("fedper".into());
+        spec.hyper.insert("base".into(), fedper);
+    });
+    assert!(based.contains("hyper.base"), "{based}");
+    let pooled = refused(|spec| spec.pool.preset = Some(Preset::Fixed));
+    assert!(pooled.contains("pool"), "{pooled}");
+    let paper = refused(|spec| {
+        let paper = HyperValue::Text("paper".into());
+        spec.hyper.insert("profile".into(), paper);
+    });
+    assert!(paper.contains("`privacy.sums` must be `open`"), "{paper}");
+}
