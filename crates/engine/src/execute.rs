@@ -89,7 +89,14 @@ pub fn merge(
     }
     adoption.mixed = by_owner(&order.rows, &adoption.used, me);
     if let (Some(blob), Some(own)) = (order.adopt, own_shared) {
-        match load(&blob.id).map(|mean| (screen::screen(&mean, own, MAX_NORM_RATIO), mean)) {
+        // A total is as large as all parts together. Whether it can be one of samples is judged by whoever knows what they are.
+        let is_total = spec.exchange.total.is_some();
+        let ratio = if is_total {
+            f64::INFINITY
+        } else {
+            MAX_NORM_RATIO
+        };
+        match load(&blob.id).map(|mean| (screen::screen(&mean, own, ratio), mean)) {
             Some((Ok(()), mean)) => {
                 adoption.shared = Some(mean);
                 adoption.statistics = statistics_of_others(order, me, own, load);

@@ -336,15 +336,16 @@ fn who_lies_about_its_masks_is_dropped_by_all_and_costs_few_rounds() {
 
 #[test]
 fn parts_are_added_up_once_in_the_last_round_if_that_is_wanted() {
-    for has_aggregator in [true, false] {
-        let mut scenario = once(6, 4);
+    // The sum of twenty parts is far larger than the own one, and is adopted all the same.
+    for (nodes, has_aggregator) in [(6, true), (6, false), (20, true)] {
+        let mut scenario = once(nodes, 4);
         scenario.aggregator = has_aggregator;
         let played = play(&scenario);
         played.check_secrecy();
         played.check_is_once();
         played.check_blame();
-        assert_eq!(played.check_means(), BTreeMap::from([(Round(4), 6)]));
-        assert_eq!(played.heard.said["unmask"], 6);
+        assert_eq!(played.check_means(), BTreeMap::from([(Round(4), nodes)]));
+        assert_eq!(played.heard.said["unmask"], nodes);
         assert_eq!(played.outcome.lineages().len(), 1);
     }
 }
