@@ -7,12 +7,12 @@ use fednode_core::{FederationSpec, ParamSet};
 use fednode_data::Split;
 use fednode_learn::fallback::Fallback;
 use fednode_learn::{CacheBudget, ComputeDevice, Learner};
-use fednode_runtime::Trainer;
+use fednode_runtime::{ExitCode, Trainer};
 
 use fednode_cli::config::Config;
 use fednode_cli::data::{Mine, is_own};
 use fednode_cli::device::Choice;
-use fednode_cli::failure::no_learner;
+use fednode_cli::failure::{fail, no_learner};
 use fednode_cli::initial;
 
 /// Opens the device and builds the learner; the spec is that of this node's own model.
@@ -37,7 +37,7 @@ pub(crate) fn build(
     if is_own(&spec.data.partition)
         && let Some(exposed) = learner.surely_exposed()
     {
-        tracing::warn!("{exposed}");
+        accept(&exposed, config, spec)?;
     }
     let card = mine.card(spec, device.name(), learner.state().n_values() as u64);
     let worker = if choice.is_cpu() {
@@ -46,6 +46,27 @@ pub(crate) fn build(
         with_fallback(learner, recipe, config.threads)
     };
     Ok(Trainer { worker, card })
+}
+
+/// Says that members can tell who is in the node's data, and goes on if its owner accepts that.
+///
+/// # Errors
+/// Fails without the owner's word, and names what else could be done.
+fn accept(exposed: &str, config: &Config, spec: &FederationSpec) -> anyhow::Result<()> {
+    if config.privacy.accept_exposure {
+        tracing::warn!("{exposed}; `privacy.accept_exposure` accepts that");
+        return Ok(());
+    }
+    // Numbers have no protection that would hide it.
+    let other = match spec.data.target {
+        Some(_) => "",
+        None => "make the federation with `--privacy masked`, `dp:4` or `masked+dp:4`, or ",
+    };
+    let text = format!(
+        "{exposed}: `fednode privacy` measures it. Bring more samples, {other}accept it by `accept_exposure = true` in table \
+         `privacy` of node.toml"
+    );
+    Err(fail(ExitCode::Configuration, text))
 }
 
 /// Lets the CPU go on where a GPU fails.

@@ -191,3 +191,62 @@ fn an_owners_budget_keeps_a_node_out_of_a_federation_that_promises_less() {
         "no round was trained"
     );
 }
+
+/// 20 rows of 30 columns: their products have no direction but theirs, so every member can tell who is among them.
+#[test]
+fn a_node_that_all_members_could_look_into_starts_on_its_owners_word_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = folder.path().join("rows.csv");
+    let columns = (0..30).map(|column| format!("c{column}"));
+    let mut rows = columns
+        .chain(["kind".to_owned()])
+        .collect::<Vec<_>>()
+        .join(",");
+    for row in 0..20_u32 {
+        let numbers = (1..=30_u32).map(|column| (row * 37 * column % 101).to_string());
+        let kind = if row % 2 == 0 { "even" } else { "odd" };
+        let cells: Vec<String> = numbers.chain([kind.to_owned()]).collect();
+        rows = format!("{rows}\n{}", cells.join(","));
+    }
+    std::fs::write(&table, rows).unwrap();
+    let source = format!("csv:{},label=kind", table.display());
+    let start = |name: &str, promise: &str, settings: &[&str]| {
+        let folder = folder.path().join(name);
+        let mut init = fednode();
+        init.args(["init", "--open", "--nodes", "3", "--data", &source]);
+        init.args(["--privacy", promise]).arg(&folder);
+        let made = init.output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let mut start = fednode();
+        start
+            .args(["start", "--config"])
+            .arg(folder.join("node.toml"));
+        start.args(["--device", "cpu", "--data", &source]);
+        start.args(["--set", "network.mdns=false"]);
+        // What comes after it stops it in any case: nothing is published here.
+        start.args(["--set", "privacy.budget=4"]).args(settings);
+        let output = start.output().unwrap();
+        let text = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(3), "{text}");
+        text
+    };
+    let refused = start("refused", "open", &[]);
+    let remedies = [
+        "can tell who is in",
+        "masked+dp:4",
+        "accept_exposure = true",
+    ];
+    assert!(
+        remedies.iter().all(|word| refused.contains(word)),
+        "{refused}"
+    );
+    let accepted = start(
+        "accepted",
+        "open",
+        &["--set", "privacy.accept_exposure=true"],
+    );
+    assert!(accepted.contains("nothing protects it"), "{accepted}");
+    // Under masks nobody sees these rows' products.
+    let masked = start("masked", "masked", &[]);
+    assert!(masked.contains("nothing protects it"), "{masked}");
+}

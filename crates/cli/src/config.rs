@@ -80,6 +80,9 @@ config! {
         /// The file in which every release is counted; `privacy.json` in the state folder if absent. Give all federations of the
         /// same data the same file.
         releases: Option<PathBuf> = None => "FILE",
+        /// Whether this node publishes statistics of fewer samples than numbers, of which members can tell who is in them. Without
+        /// it such a node ends at its start.
+        accept_exposure: bool = false,
     }
 }
 
@@ -214,6 +217,7 @@ impl Config {
             budget,
             delta,
             releases,
+            accept_exposure: _,
         } = &self.privacy;
         OwnersBudget {
             epsilon: Some(*budget).filter(|budget| *budget > 0.0),

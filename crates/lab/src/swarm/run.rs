@@ -14,7 +14,7 @@ use crate::swarm::progress::{Progress, View};
 use crate::swarm::stop;
 use crate::swarm::summary::Failed;
 use crate::swarm::watcher::Watcher;
-use fednode_cli::config::Config;
+use fednode_cli::config::{Config, Privacy};
 use fednode_cli::data::Sources;
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::interrupt::Interrupts;
@@ -178,6 +178,11 @@ impl Swarm<'_> {
                 listen: vec![LOOPBACK.to_owned()],
                 peers: peers.to_vec(),
                 ..self.plan.node.network.clone()
+            },
+            // All nodes are here, on one machine of one owner.
+            privacy: Privacy {
+                accept_exposure: true,
+                ..self.plan.node.privacy.clone()
             },
             ..self.plan.node.clone()
         };

@@ -46,16 +46,9 @@ impl Learner {
         let width = agreement.or(numbers)?;
         let samples = self.data.train.len();
         let is_exposed = self.parts.noised.is_none() && samples <= width;
-        // Numbers have no promise that would bound it.
-        let remedy = if numbers.is_some() {
-            "read what others can see before you join"
-        } else {
-            "a federation of `fednode init --privacy dp:4` bounds it"
-        };
         is_exposed.then(|| {
             format!(
-                "statistics of {samples} samples have {width} numbers each, so members can tell who is in this node's data: \
-                 `fednode privacy` measures it; {remedy}"
+                "statistics of {samples} samples have {width} numbers each, so members can tell who is in this node's data"
             )
         })
     }
