@@ -324,3 +324,115 @@ pub(crate) struct Word<'a> {
     pub(crate) advert: AdvertId,
     pub(crate) said: &'a Unmask,
 }
+
+#[cfg(test)]
+mod tests {
+    use fednode_core::{Advert, BlobRef, Local, Sequence, Timestamp, Total};
+    use x25519_dalek::{PublicKey, StaticSecret};
+
+    use super::*;
+
+    fn node(n: u8) -> NodeId {
+        NodeId::from_bytes([n; 32])
+    }
+
+    fn blob(n: u8) -> BlobRef {
+        let id = BlobId::from_bytes([n; 32]);
+        BlobRef { id, size: 1 }
+    }
+
+    fn member(n: u8) -> Member {
+        Member {
+            node: node(n),
+            shared: blob(n),
+            weight: 1.0,
+            advert: AdvertId::of(&[n]),
+        }
+    }
+
+    /// An update of a node with an offer for the next round.
+    fn update(n: u8, nodes: u8, (federation, round): (FederationId, Round)) -> Accepted {
+        let context = context(federation, round.next());
+        let all: Vec<NodeId> = (1..=nodes).map(node).collect();
+        let public = |holder: NodeId| {
+            let secret = StaticSecret::from(*holder.as_bytes());
+            Some(PublicKey::from(&secret))
+        };
+        let offer = turn::offer(node(n), &[n; 32], &context, &all, public).unwrap();
+        let local = Local {
+            shared: Some(blob(n)),
+            offer: Some(Box::new(offer)),
+            ..Local::new(blob(0).id, 0)
+        };
+        let advert = Advert {
+            federation,
+            author: node(n),
+            sequence: Sequence {
+                incarnation: 1,
+                counter: 1,
+            },
+            round,
+            issued_at: Timestamp(0),
+            expires_at: Timestamp(0),
+            body: Body::Local(local),
+        };
+        let id = AdvertId::of(&[n]);
+        Accepted { id, advert }
+    }
+
+    /// The sum after a round that so many nodes have offers in.
+    fn sum_after(spec: &FederationSpec, round: u32, nodes: u8) -> Sum {
+        let sums = Sums::of(spec, &Schedule::of(spec)).unwrap();
+        let round = Round(round);
+        let updates = (1..=nodes).map(|n| update(n, nodes, (spec.id(), round)));
+        let updates: Vec<Accepted> = updates.collect();
+        let global = Global {
+            members: (1..=nodes).map(member).collect(),
+            mean: blob(0),
+            parent: blob(0).id,
+            previous: None,
+            unmasked: Vec::new(),
+        };
+        let signed = |member: &Member| updates.iter().find(|update| update.id == member.advert);
+        Sum::after(sums, (round, &global), signed).unwrap()
+    }
+
+    fn masked(nodes: u32) -> FederationSpec {
+        let mut spec = FederationSpec {
+            rounds: 5,
+            nodes,
+            ..FederationSpec::default()
+        };
+        spec.privacy.sums = fednode_core::spec::Sums::Masked;
+        spec
+    }
+
+    /// Liars may make offers when they like. If three of them could have a sum of their own, it would be what all adopt.
+    #[test]
+    fn offers_count_in_the_round_before_the_only_sum_and_in_no_other() {
+        let mut spec = masked(8);
+        let has_roster = |spec: &FederationSpec| {
+            [1, 2, 3, 4].map(|round| sum_after(spec, round, 8).has(node(1)))
+        };
+        assert_eq!(has_roster(&spec), [true; 4], "each round has a sum");
+        spec.exchange.total = Some(Total::of(8));
+        assert_eq!(has_roster(&spec), [false, false, false, true]);
+    }
+
+    /// Six of eight must be in a sum whose noise they share, whoever proposes fewer, and whoever agrees.
+    #[test]
+    fn the_only_sum_has_as_many_members_as_its_noise_takes() {
+        let mut spec = masked(8);
+        let opens = |spec: &FederationSpec, n: u8| {
+            let sum = sum_after(spec, 4, 8);
+            let members: Vec<Member> = (1..=n).map(member).collect();
+            sum.survivors(&members).unwrap().is_ok()
+        };
+        assert!(opens(&spec, 5), "more than half of the roster");
+        spec.exchange.total = Some(Total::of(8));
+        assert!(!opens(&spec, 5));
+        assert!(opens(&spec, 6));
+        assert!(sum_after(&spec, 4, 5).roster().is_none(), "too few offers");
+        assert!(sum_after(&spec, 4, 6).roster().is_some());
+    }
+}

@@ -359,6 +359,8 @@ fn a_sum_that_is_made_once_has_three_quarters_of_all_or_does_not_open() {
         let at = 14.0 + 0.35 * moment as f64;
         let mut scenario = once(8, 4);
         scenario.spec.round.deadline_seconds = 20.0;
+        // Five would be enough to close a round.
+        scenario.spec.round.quorum = 0.6;
         for member in 0..lost {
             scenario = scenario.at(at, Incident::Kill(member));
             scenario = scenario.at(200.0, Incident::Restart(member));
