@@ -171,7 +171,7 @@ impl Follower {
     ) -> Option<Arc<Sum>> {
         let sums = self.masked?;
         let of_nobody = || Arc::new(Sum::of_nobody(sums, round));
-        let Some(previous) = previous else {
+        let Some(previous) = previous.filter(|_| sums.are_in(round)) else {
             return Some(of_nobody());
         };
         let after = self.sums.iter().find(|after| after.closing == previous);

@@ -12,7 +12,8 @@
 //!
 //! What the node does alone is its model times its own statistics ([`crate::agreement`]), and nothing of that leaves it. So
 //! with lambda = 0 the federation changes nothing, except that raw columns are scaled by their public ranges. The release is all that is published: proxies and the number of samples
-//! in adverts are computed of it. A release of the same sums has the same noise, so it tells nothing new.
+//! in adverts are computed of it. A release of the same sums has the same noise, so it tells nothing new. A share of a total has new
+//! noise each time, since totals of other nodes would show what they differ in.
 //!
 //! Where ε and the number of samples say that noise is too large, there is no classifier, and the node says so.
 
@@ -233,7 +234,13 @@ impl Noised {
         let exact = self.add_up(samples, device);
         let mut noised = exact.clone();
         if let Some(noise) = self.noise {
-            self.key.add_noise(&mut noised, noise, node_seed);
+            // Two totals of some of the same nodes differ in others: shares that were the same in both would be gone.
+            let key = if self.has_total() {
+                self.key.once()
+            } else {
+                self.key.clone()
+            };
+            key.add_noise(&mut noised, noise, node_seed);
         }
         self.keep(&exact.statistics(), device);
         let tensors = |arrays: &[&[f64]]| -> Vec<Tensor<1>> {

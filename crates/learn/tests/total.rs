@@ -148,16 +148,19 @@ fn members_share_the_noise() {
     );
 }
 
+/// Two totals of some of the same nodes would show what they differ in if their noise were the same.
 #[test]
-fn a_release_is_the_same_after_a_restart_and_without_a_state() {
+fn a_release_is_the_same_after_a_restart_and_has_other_noise_in_another_total() {
     let spec = masked(Some(4.0));
     let (nodes, last) = play(&spec, 1);
     let mut restored = node(&spec, 0);
     restored.restore(&nodes[0].state()).unwrap();
     assert_eq!(update(&mut restored, LAST).shared, last[0].shared);
-    assert_eq!(update(&mut node(&spec, 0), LAST).shared, last[0].shared);
-    // Another key has other noise.
-    assert_ne!(update(&mut node(&spec, 2), LAST).shared, last[0].shared);
+    let again = update(&mut node(&spec, 0), LAST).shared;
+    assert!(
+        again != last[0].shared,
+        "the same key, the same samples, and a new state"
+    );
 }
 
 #[test]
@@ -183,7 +186,7 @@ fn a_total_of_too_few_or_of_no_samples_is_not_served() {
         }
         changed
     };
-    check(&changed("noised.members", 0, 100.0), "how many nodes");
+    check(&changed("noised.members", 0, 300.0), "how many nodes");
     // A member takes sixteen thousand samples away from a class.
     check(&changed("noised.numbers", 3, -1.0), "none of samples");
 }

@@ -126,12 +126,13 @@ pub fn mean(layout: &Layout, sum: &[u64]) -> Result<(ParamSet, u32), MeanFault> 
     Ok((part_of(layout, &decoded.mean())?, decoded.weight))
 }
 
-/// Returns what a sum without masks stands for: all parts added up, each times its weight.
+/// Returns what a sum without masks stands for: all parts added up, each times its weight, and the sum of the weights.
 ///
 /// # Errors
 /// As [`mean`].
-pub fn total(layout: &Layout, sum: &[u64]) -> Result<ParamSet, MeanFault> {
-    Ok(part_of(layout, &fixed::decode(sum)?.total())?)
+pub fn total(layout: &Layout, sum: &[u64]) -> Result<(ParamSet, u32), MeanFault> {
+    let decoded = fixed::decode(sum)?;
+    Ok((part_of(layout, &decoded.total())?, decoded.weight))
 }
 
 /// Puts values into the tensors of a layout.
@@ -184,7 +185,7 @@ mod tests {
         let layout = parts[0].0.layout();
         let (mean, weight) = mean(&layout, &sum).unwrap();
         assert_eq!((mean, weight), (part([4.0, -1.0, 6.0]), 4));
-        assert_eq!(total(&layout, &sum), Ok(part([16.0, -4.0, 24.0])));
+        assert_eq!(total(&layout, &sum), Ok((part([16.0, -4.0, 24.0]), 4)));
     }
 
     #[test]

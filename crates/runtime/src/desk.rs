@@ -20,7 +20,7 @@ use fednode_store::Blobs;
 use crate::answers::{Answer, Evaluating, Learned, Mixed};
 use crate::base::{Base, FULL_PAUSE, on_worker};
 use crate::journal::Entry;
-use crate::masks::{MaskKeeper, Published};
+use crate::masks::{MaskKeeper, Published, SharedPart};
 use crate::merging::Mixing;
 use crate::releases::Releases;
 use crate::resources;
@@ -277,19 +277,25 @@ async fn train(
         );
         return Answer::Trained(Err(WorkError::Training(reason).into()));
     }
-    let update = match admitted(releases, update).await {
+    let (masked, update) = on_worker(move || (masking.publish(&update.value), update)).await;
+    let published = match masked {
+        Ok(published) => published,
+        Err(error) => return Answer::Trained(Err(error.into())),
+    };
+    // The mean that all started from tells nothing of this node.
+    let is_release = !matches!(published.part, SharedPart::StandIn(_));
+    let update = if is_release {
+        admitted(releases, update).await
+    } else {
+        Ok(update)
+    };
+    let update = match update {
         Ok(update) => update,
         Err(error) => return Answer::Trained(Err(error.into())),
     };
     let evaluating = splits.map(|splits| Box::pin(trainer.evaluate(splits)) as Evaluating);
-    let masked = on_worker(move || (masking.publish(&update.value), update)).await;
-    match masked {
-        (Ok(published), update) => {
-            let update = (Box::new(update), Box::new(published));
-            store(update, purpose, evaluating, blobs).await
-        }
-        (Err(error), _) => Answer::Trained(Err(error.into())),
-    }
+    let update = (Box::new(update), Box::new(published));
+    store(update, purpose, evaluating, blobs).await
 }
 
 /// What it takes to put masks on an update.

@@ -118,10 +118,15 @@ fn open<'a>(
     let opening = unmasking.open().map_err(|still| still.to_string())?;
     opening.clear(&mut total, 0);
     let layout = parts::layout_of(&layout).map_err(|fault| fault.to_string())?;
-    let sum_or_mean = if masked.sum().is_total() {
-        parts::total(&layout, &total)
-    } else {
-        parts::mean(&layout, &total).map(|(mean, _)| mean)
-    };
-    sum_or_mean.map_err(|fault| fault.to_string())
+    if !masked.sum().is_total() {
+        let mean = parts::mean(&layout, &total).map_err(|fault| fault.to_string())?;
+        return Ok(mean.0);
+    }
+    let (total, weight) = parts::total(&layout, &total).map_err(|fault| fault.to_string())?;
+    // All count alike in a total. Whoever says more of itself may put in larger numbers, too.
+    let n = survivors.nodes().count();
+    let is_due = weight as usize == n;
+    is_due
+        .then_some(total)
+        .ok_or_else(|| format!("a sum of {n} members whose weights are {weight} together"))
 }

@@ -418,7 +418,7 @@ impl Shared {
         }
         let drawn = self.audits_now(b"fednode audit 1", closed.round);
         let is_doubtful = self.view.is_banned(closed.author);
-        let wanted = drawn || self.judges_parts_of(closed);
+        let wanted = drawn || self.judges_parts_of(closed) || self.is_only_sum(closed);
         self.everybody_verifies(closed) || is_doubtful || closed.author != self.me && wanted
     }
 
@@ -426,6 +426,12 @@ impl Shared {
     fn judges_parts_of(&self, closed: &Closed) -> bool {
         let bytes = closed.global.mean.size * closed.global.members.len() as u64;
         self.schedule.gathers_statistics_in(closed.round) && bytes <= MOST_STATISTICS
+    }
+
+    /// Tells whether a closing has the only sum that there will be: no later round would put a false one right.
+    fn is_only_sum(&self, closed: &Closed) -> bool {
+        let bytes = 2 * closed.global.mean.size * closed.global.members.len() as u64;
+        self.schedule.total_round() == Some(closed.round) && bytes <= MOST_STATISTICS
     }
 
     /// Tells whether a closing is recomputed by everybody, and is not followed unless that succeeds: small parts that

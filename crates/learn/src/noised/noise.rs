@@ -4,6 +4,8 @@
 //! restarts or is restored from a backup: who sees both releases sees one. Other sums have noise that is independent of it,
 //! also those of the same samples on a device that rounds otherwise: that is another release. Without the secret noise cannot
 //! be told from fresh one (BLAKE3 as a keyed function, ChaCha20 as the generator). With it, noise can be taken off again.
+//!
+//! Shares of a total are drawn anew for each total ([`NoiseKey::once`]): the same share in two of them would cancel.
 
 use fednode_mix::statistics::noised::{GRID, WholeSums};
 use fednode_privacy::discrete::{DiscreteGaussian, Variance};
@@ -43,6 +45,14 @@ impl NoiseKey {
     /// Derives the secret from that of a node, which is not weakened by it.
     pub fn of_secret(secret: &[u8]) -> Self {
         Self::Secret(blake3::derive_key(DOMAIN, secret))
+    }
+
+    /// Returns a key for noise that is used once, and that nobody can draw again; but for simulations.
+    pub(super) fn once(&self) -> Self {
+        match self {
+            Self::Secret(_) => Self::of_system(),
+            Self::Seeded => Self::Seeded,
+        }
     }
 
     /// Returns the secret of a node with these seeds.

@@ -2,6 +2,7 @@
 
 use std::borrow::Borrow;
 
+use fednode_core::masked::MAX_HOLDERS;
 use fednode_core::work::PeerExpert;
 use fednode_core::{ParamSet, Total};
 use fednode_mix::Statistics;
@@ -55,9 +56,8 @@ impl Noised {
         total: Total,
         mut sum: Statistics,
     ) -> Result<Discriminant, NoSolution> {
-        // Liars may say any number of members. More than all there are would make noise of what is none.
-        let fewest = f64::from(total.fewest);
-        if !(fewest..=2.0 * fewest).contains(&members) {
+        // Liars may say any number of members.
+        if !(f64::from(total.fewest)..=MAX_HOLDERS as f64).contains(&members) {
             return Err(NoSolution::NoTotal);
         }
         let own = self.statistics([0, 1, 2].map(|at| self.numbers(&self.kept, at)));
