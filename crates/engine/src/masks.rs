@@ -327,10 +327,13 @@ pub(crate) struct Word<'a> {
 
 #[cfg(test)]
 mod tests {
-    use fednode_core::{Advert, BlobRef, Local, Sequence, Timestamp, Total};
+    use fednode_core::{Advert, BlobRef, ClosingId, Local, Sequence, Timestamp, Total};
     use x25519_dalek::{PublicKey, StaticSecret};
 
     use super::*;
+    use crate::follower::Follower;
+    use crate::state::Head;
+    use crate::view::View;
 
     fn node(n: u8) -> NodeId {
         NodeId::from_bytes([n; 32])
@@ -434,5 +437,18 @@ mod tests {
         assert!(opens(&spec, 6));
         assert!(sum_after(&spec, 4, 5).roster().is_none(), "too few offers");
         assert!(sum_after(&spec, 4, 6).roster().is_some());
+    }
+
+    /// After a restart the closing before is not known. In rounds that have no sum nothing is believed all the same.
+    #[test]
+    fn a_restarted_node_knows_that_nothing_is_added_up_before_the_last_round() {
+        let mut spec = masked(8);
+        spec.exchange.total = Some(Total::of(8));
+        let sums = Sums::of(&spec, &Schedule::of(&spec));
+        let follower = Follower::new(Head::initial(None), sums);
+        let unknown = Some(ClosingId::from_bytes([9; 32]));
+        let sum_of = |round| follower.sum_for(&View::new(1), unknown, Round(round));
+        assert!(sum_of(4).unwrap().roster().is_none());
+        assert!(sum_of(5).is_none(), "whose offers count is not known");
     }
 }
