@@ -89,13 +89,7 @@ pub fn merge(
     }
     adoption.mixed = by_owner(&order.rows, &adoption.used, me);
     if let (Some(blob), Some(own)) = (order.adopt, own_shared) {
-        // A total is as large as all parts together. Whether it can be one of samples is judged by whoever knows what they are.
-        let is_total = spec.exchange.total.is_some();
-        let ratio = if is_total {
-            f64::INFINITY
-        } else {
-            MAX_NORM_RATIO
-        };
+        let ratio = largest_norm_ratio(spec);
         match load(&blob.id).map(|mean| (screen::screen(&mean, own, ratio), mean)) {
             Some((Ok(()), mean)) => {
                 adoption.shared = Some(mean);
@@ -109,6 +103,16 @@ pub fn merge(
     report.rejected.sort_by_key(|(expert, _)| *expert);
     report.rejected.dedup_by(|a, b| a.0 == b.0);
     (adoption, report)
+}
+
+/// Returns how many times as large as the own shared part an adopted one may be.
+///
+/// A total is as large as all parts together. Whether it can be one of samples is judged by whoever knows what they are.
+fn largest_norm_ratio(spec: &FederationSpec) -> f64 {
+    match spec.exchange.total {
+        Some(_) => f64::INFINITY,
+        None => MAX_NORM_RATIO,
+    }
 }
 
 /// Returns the statistics of the other members, or nothing if one of them is not here or of another form.

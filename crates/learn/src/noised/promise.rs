@@ -67,17 +67,23 @@ fn is_agreement(experts: &ExpertExchange) -> bool {
     [agreement::MATCHING, MATCHING].contains(&experts.matching.name())
 }
 
-/// Lets nodes add up their statistics once, under masks. `noise` is what each of them adds.
-fn add_up_once(spec: &mut FederationSpec, noise: Option<Noise>) -> Result<(), ConfigError> {
-    let refuse = |text: &str| Err(ConfigError(format!("`privacy.sums=masked` {text}")));
+/// Refuses a spec by which something else leaves the nodes than statistics. `key` is what protects those.
+fn shares_statistics_alone(spec: &FederationSpec, key: &str) -> Result<(), ConfigError> {
+    let refuse = |text: &str| Err(ConfigError(format!("`{key}` {text}")));
     if spec.pool.is_enabled() {
-        return refuse("does not go with the modules of a pool, which leave the nodes as they are");
+        return refuse("with profile `agreement` protects no private modules: leave `pool` out");
     }
     if spec.exchange.averaging.is_some() {
         return refuse(
-            "goes with profile `agreement` if its `hyper.base` is `local`: statistics are all that is added up",
+            "protects the statistics of profile `agreement` with `hyper.base=local` alone",
         );
     }
+    Ok(())
+}
+
+/// Lets nodes add up their statistics once, under masks. `noise` is what each of them adds.
+fn add_up_once(spec: &mut FederationSpec, noise: Option<Noise>) -> Result<(), ConfigError> {
+    shares_statistics_alone(spec, "privacy.sums=masked")?;
     let total = Total::of(spec.nodes);
     spec.exchange = Exchange {
         averaging: Some(Averaging {
@@ -111,15 +117,7 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<bool, ConfigError> {
     let Some(noise) = noise_of(spec)? else {
         return Ok(false);
     };
-    let refuse = |text: &str| Err(ConfigError(format!("`privacy.epsilon` {text}")));
-    if spec.pool.is_enabled() {
-        return refuse("with profile `agreement` protects no private modules: leave `pool` out");
-    }
-    if spec.exchange.averaging.is_some() {
-        return refuse(
-            "protects the statistics of profile `agreement` with `hyper.base=local` alone",
-        );
-    }
+    shares_statistics_alone(spec, "privacy.epsilon")?;
     if spec.privacy.sums == Sums::Masked {
         let share = share_of(noise, Total::of(spec.nodes))?;
         add_up_once(spec, Some(share))?;
