@@ -110,6 +110,10 @@ impl Takes {
         let bytes = unpacked(path)?;
         let form = self.form(path, &bytes);
         let named = |cause| fail(ExitCode::Data, format!("{} {cause}", shown(path)));
+        let bytes = match form {
+            Form::Table => source::text_of(&bytes).map_err(|cause| named(cause.into()))?,
+            _ => bytes.into(),
+        };
         let pixels = match form {
             Form::Lines => self.lines(&bytes),
             Form::Image => self.image(&bytes),
@@ -132,6 +136,7 @@ impl Takes {
             _ if self.vocabulary.is_some() => Form::Lines,
             "png" | "jpg" | "jpeg" => Form::Image,
             "csv" | "tsv" => Form::Table,
+            _ if source::is_parquet(bytes) => Form::Table,
             _ if path != Path::new(STDIN) => Form::Idx,
             _ if bytes.starts_with(&IDX_IMAGES) => Form::Idx,
             _ if is_image(bytes) => Form::Image,

@@ -140,6 +140,7 @@ fn each_heavy_library_lives_in_one_crate() {
     let homes = [
         ("burn", "fednode-learn"),
         ("pulp", "fednode-kernels"),
+        ("parquet", "fednode-data"),
         ("rten", "fednode-backbone"),
         ("libp2p", "fednode-net"),
         ("serde_cbor", "fednode-net"),

@@ -92,6 +92,35 @@ fn unknown_names_offer_the_nearest() {
     assert_fails(swarm(&["--partition", "dirichlet:-1"]), 3, &["dirichlet"]);
 }
 
+/// The library that reads Parquet files panics at this byte. The program must say what is wrong with the file, and not that it has a
+/// defect itself.
+#[test]
+fn a_damaged_parquet_file_is_no_defect_of_the_program() {
+    let whole = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../crates/data/tests/data/clinic-snappy.parquet"
+    );
+    let mut bytes = std::fs::read(whole).unwrap();
+    bytes[2160] ^= 0x80;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("clinic.parquet");
+    for bytes in [&bytes[..], &bytes[..2000]] {
+        std::fs::write(&path, bytes).unwrap();
+        let mut data = fednode();
+        data.args(["data", &format!("csv:{}", path.display())]);
+        let words = ["clinic.parquet", "is no Parquet file that can be read"];
+        assert_fails(data, 4, &words);
+    }
+    let mut data = fednode();
+    data.args(["data", &format!("csv:{whole}")]);
+    let output = run(data);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success() && text.contains("pressure"),
+        "{text}"
+    );
+}
+
 #[test]
 fn missing_and_damaged_data_are_named() {
     assert_fails(

@@ -42,6 +42,7 @@ pub mod blob;
 mod broadcast_set;
 pub mod draw;
 mod exchange;
+pub mod guarded;
 pub mod hello;
 mod id;
 pub mod limits;

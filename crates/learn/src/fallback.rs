@@ -16,9 +16,8 @@
 //! A driver that never answers is not noticed here. Drivers reset a device that hangs, after some seconds, and that is
 //! seen as a lost one.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
-
 use fednode_core::ParamSet;
+use fednode_core::guarded::guarded;
 use fednode_core::work::{NoisySteps, Order, Outcome, Watch, WorkError, Worker};
 
 /// Makes a worker that computes elsewhere, as it is before the first round.
@@ -118,18 +117,6 @@ impl Trouble {
         let (Self::Panic(text) | Self::Training(text)) = self;
         text
     }
-}
-
-/// Does what may panic; returns what the panic said.
-pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
-    catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-        let text = panic
-            .downcast_ref::<String>()
-            .map(String::as_str)
-            .or_else(|| panic.downcast_ref::<&str>().copied());
-        let first_line = text.and_then(|text| text.lines().next());
-        first_line.unwrap_or("without a word").to_owned()
-    })
 }
 
 impl Worker for Fallback {

@@ -13,13 +13,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use fednode_core::guarded::guarded;
 use fednode_core::work::Progress;
 use fednode_core::{FederationSpec, ParamSet, Round};
 use fednode_data::Split;
 
 use crate::device::ComputeDevice;
 use crate::error::LearnError;
-use crate::fallback::guarded;
 use crate::learner::Learner;
 
 /// Batches that both devices learn from.

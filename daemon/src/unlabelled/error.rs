@@ -3,7 +3,7 @@
 use std::io;
 
 use fednode_data::DataError;
-use fednode_data::source::RowsError;
+use fednode_data::source::{ParquetError, RowsError};
 use fednode_data::table::CellError;
 
 /// Tells why a file holds no samples for a model.
@@ -15,7 +15,7 @@ pub(crate) enum Unfit {
     NoImage(#[from] image::ImageError),
     #[error("is an image, but the model takes {0} channels")]
     Channels(usize),
-    #[error("is neither PNG, JPEG, CSV nor a file of images in IDX form")]
+    #[error("is neither PNG, JPEG, CSV, Parquet nor a file of images in IDX form")]
     UnknownForm,
     #[error("has images of {}, but the model takes {}", sizes(.images), sizes(.model))]
     Size {
@@ -32,6 +32,8 @@ pub(crate) enum Unfit {
     Truncated(u32),
     #[error("is no UTF-8 text")]
     NoText(#[from] std::str::Utf8Error),
+    #[error(transparent)]
+    Parquet(#[from] ParquetError),
     #[error(transparent)]
     Rows(#[from] RowsError),
     #[error("holds no rows of numbers")]

@@ -35,7 +35,9 @@ use std::sync::Arc;
 
 use fednode_core::spec::TableColumn;
 
-pub use csv_table::{HeaderError, RowsError, numbers, raw_rows, row_ids};
+pub use csv_table::{
+    HeaderError, ParquetError, RowsError, is_parquet, numbers, raw_rows, row_ids, text_of,
+};
 pub use data_source::DataSource;
 pub use idx::{is_transposed, transposed};
 pub use kind::Kind;

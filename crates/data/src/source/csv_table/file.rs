@@ -8,6 +8,7 @@ use std::sync::Arc;
 use csv::{ReaderBuilder, StringRecord};
 
 use super::header::{HeaderError, check_label, find, is_number, numbers_columns};
+use super::parquet;
 use crate::error::DataError;
 use crate::source::Columns;
 use crate::table::{self, Decimal, encode};
@@ -16,6 +17,8 @@ use crate::table::{self, Decimal, encode};
 pub(in crate::source) const LABEL_NAMES: [&str; 3] = ["label", "class", "target"];
 /// What a column says of rows that are for tests.
 const FOR_TESTS: [&str; 4] = ["test", "true", "yes", "1"];
+/// Bytes by which a Parquet file is known.
+const LONGEST_MARK: u64 = 4;
 /// Longest first line, in bytes.
 const LONGEST_HEADER: u64 = 1 << 20;
 
@@ -32,6 +35,8 @@ pub(super) struct Table {
     pub(super) group: Option<String>,
     /// The columns that are wanted.
     pub(super) wanted: Columns,
+    /// Its text, if it is a Parquet file.
+    pub(super) written_out: Option<Arc<[u8]>>,
 }
 
 /// What the first row tells.
@@ -63,15 +68,42 @@ pub(super) struct Rows {
 }
 
 impl Table {
-    fn reader(&self, has_header: bool) -> Result<csv::Reader<std::fs::File>, DataError> {
+    /// Takes the text of a Parquet file in place of the file. Whether the file is there is found out where it is read.
+    pub(super) fn opened(mut self) -> Result<Self, DataError> {
+        let mut start = Vec::new();
+        let file = std::fs::File::open(&self.path);
+        let start = file.and_then(|file| {
+            file.take(LONGEST_MARK)
+                .read_to_end(&mut start)
+                .map(|_| start)
+        });
+        if start.is_ok_and(|start| parquet::is_parquet(&start)) {
+            let bytes = std::fs::read(&self.path).map_err(DataError::read(&self.path))?;
+            let text = parquet::written_out(bytes);
+            let text = text.map_err(|error| DataError::malformed(&self.path, error.to_string()))?;
+            self.written_out = Some(text.into());
+        }
+        Ok(self)
+    }
+
+    fn reader(&self, has_header: bool) -> Result<csv::Reader<Box<dyn Read>>, DataError> {
         let mut builder = ReaderBuilder::new();
         builder
             .has_headers(has_header)
-            .delimiter(separator_of(&self.path)?)
+            .delimiter(self.separator()?)
             .trim(csv::Trim::All);
-        builder
-            .from_path(&self.path)
-            .map_err(|error| damaged(&self.path, error))
+        let from: Box<dyn Read> = match &self.written_out {
+            Some(text) => Box::new(std::io::Cursor::new(Arc::clone(text))),
+            None => Box::new(std::fs::File::open(&self.path).map_err(DataError::read(&self.path))?),
+        };
+        Ok(builder.from_reader(from))
+    }
+
+    fn separator(&self) -> Result<u8, DataError> {
+        match self.written_out {
+            Some(_) => Ok(b','),
+            None => separator_of(&self.path),
+        }
     }
 
     pub(super) fn layout(&self) -> Result<Layout, DataError> {
@@ -84,7 +116,8 @@ impl Table {
         }
         let by_name = self.named_column(&first);
         let label = self.label_column(&first, by_name)?;
-        let has_header = by_name.is_some()
+        let has_header = self.written_out.is_some()
+            || by_name.is_some()
             || !first.iter().any(is_number)
             || numbers_columns(&first, label) && !self.is_a_class(&first[label], label)?;
         let [split, group] = [&self.split, &self.group].map(|name| {
@@ -169,7 +202,7 @@ impl Table {
 
     /// Tells what stands before fractions: a comma where commas separate nothing, some cell needs one, and none needs a point.
     fn decimal(&self, has_header: bool) -> Result<Decimal, DataError> {
-        if separator_of(&self.path)? == b',' {
+        if self.separator()? == b',' {
             return Ok(Decimal::Point);
         }
         let mut needed = [false; 2];
@@ -317,7 +350,10 @@ impl Table {
 
     /// Returns the line of a row, counting from 1.
     fn line(&self, row: &StringRecord) -> usize {
-        std::fs::read(&self.path).map_or(0, |bytes| line_of(&bytes, row))
+        match &self.written_out {
+            Some(text) => line_of(text, row),
+            None => std::fs::read(&self.path).map_or(0, |bytes| line_of(&bytes, row)),
+        }
     }
 }
 

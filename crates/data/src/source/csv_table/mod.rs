@@ -13,6 +13,7 @@
 //!   [`crate::table`] says. Otherwise all are numbers, taken as they are.
 //! - **Tests:** rows of a file of their own (`test=FILE`), or those of which a column says so (`split=COLUMN`); rows of which
 //!   a column says the same (`group=COLUMN`), as the visits of one patient, stay together.
+//! - **Parquet:** a file that begins as a Parquet file is read as the same table written as CSV.
 //! - **Separators:** commas, semicolons, tabs or bars, whichever the first row has most of. Where it is no comma, numbers may
 //!   have decimal commas.
 
@@ -20,6 +21,7 @@ mod classes;
 mod file;
 mod header;
 mod ids;
+mod parquet;
 mod unlabelled;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,6 +45,7 @@ pub(super) use self::classes::class_names;
 pub(super) use self::file::LABEL_NAMES;
 pub use self::header::HeaderError;
 pub use self::ids::row_ids;
+pub use self::parquet::{ParquetError, is_parquet, text_of};
 pub use self::unlabelled::{RowsError, numbers, raw_rows};
 
 /// A table, and one of rows for tests if there is one.
@@ -64,7 +67,7 @@ enum Predicts {
 config! {
     /// A table.
     pub(super) struct Options {
-        /// The table, separated by commas, semicolons, tabs or bars.
+        /// The table, separated by commas, semicolons, tabs or bars; or a Parquet file.
         file: PathBuf = PathBuf::new() => "FILE",
         /// The column of the classes: its name, or its number from 0. Without it, the column that is called `label`, `class`
         /// or `target`, else the last one.
@@ -122,13 +125,15 @@ impl Reader for Options {
             split: name(self.split),
             group: name(self.group),
             wanted: columns.clone(),
+            written_out: None,
         };
         let test = self.test.map(|path| Table {
             path,
             ..table.clone()
         });
+        let tables = [table].into_iter().chain(test).map(Table::opened);
         Ok(Box::new(CsvTable {
-            tables: [table].into_iter().chain(test).collect(),
+            tables: tables.collect::<Result<_, _>>()?,
             predicts,
         }))
     }
