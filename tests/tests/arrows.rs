@@ -79,7 +79,9 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-sim", &["core", "masked", "mix", "engine"]),
         (
             "fednode-learn",
-            &["core", "mix", "data", "kernels", "onnx", "privacy"],
+            &[
+                "core", "mix", "data", "kernels", "measure", "onnx", "privacy",
+            ],
         ),
         (
             "fednode-runtime",

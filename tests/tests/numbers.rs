@@ -86,6 +86,15 @@ fn files_of_three_owners_become_models_that_answer_with_a_number() {
             "{node}: {numbers:?}"
         );
     }
+    let parquet = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../crates/data/tests/data/patients.parquet"
+    );
+    assert_eq!(
+        predicted(&state(1), Path::new(parquet)),
+        predicted(&state(1), &new),
+        "the same two rows in a Parquet file"
+    );
     // A table that says nothing of what is predicted is read as the federation's.
     let mut evaluate = fednode();
     let table = format!("csv:{}", tables[1].display());
@@ -97,6 +106,46 @@ fn files_of_three_owners_become_models_that_answer_with_a_number() {
         evaluation["score"]["accuracy"].as_f64().unwrap() > 0.85,
         "{evaluation}"
     );
+}
+
+#[test]
+fn a_federation_is_judged_by_the_measure_that_it_names() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables = [
+        clinic(folder.path(), "north.csv", 0..60, false),
+        clinic(folder.path(), "south.csv", 100..220, false),
+    ];
+    let mut swarm = fednode();
+    let out = folder.path().join("out");
+    swarm
+        .args(["swarm", "--device", "cpu", "--set", "metric=mae", "--out"])
+        .arg(&out);
+    for table in &tables {
+        swarm.args(["--own", &format!("csv:{},target=dose", table.display())]);
+    }
+    let output = run(swarm);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        text.contains("MAE, of which less is better: served "),
+        "{text}"
+    );
+    let file = std::fs::read(out.join("summary.json")).unwrap();
+    let summary: Value = serde_json::from_slice(&file).unwrap();
+    assert_eq!(summary["measure"], "mae");
+    let of = |key: &str| summary[key].as_f64().unwrap();
+    assert!((2.0..12.0).contains(&of("served")), "{summary}");
+    // Less is better, and a gain is above zero.
+    assert!((of("alone") - of("served") - of("difference")).abs() < 1e-9);
+    let mut evaluate = fednode();
+    evaluate
+        .args(["evaluate", "--json", "--state"])
+        .arg(out.join("nodes/1/state"));
+    let evaluation = json_of(&run(evaluate));
+    assert_eq!(evaluation["metric"], "mae");
+    let mae = evaluation["measures"]["mae"].as_f64().unwrap();
+    let bounds = evaluation["interval"].as_array().unwrap();
+    let bounds: Vec<f64> = bounds.iter().filter_map(Value::as_f64).collect();
+    assert!(bounds[0] <= mae && mae <= bounds[1], "{evaluation}");
 }
 
 #[test]
@@ -119,6 +168,10 @@ fn what_is_for_classes_alone_is_refused_in_one_line() {
         (
             &["--privacy", "dp:4"],
             ["`data.target` is a number", "`privacy.epsilon`"],
+        ),
+        (
+            &["--set", "metric=auroc"],
+            ["`metric` is `auroc`", "choose one of mae, rmse, r2"],
         ),
     ] {
         assert_fails(&swarm(more), 3, &words);

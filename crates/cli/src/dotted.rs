@@ -149,8 +149,9 @@ fn read_back(root: &toml::Table) -> Result<FederationSpec, String> {
 
 /// Returns the hyper-parameter that a key means, if it means one.
 fn hyper_name<'a>(key: &'a str, root: &toml::Table) -> Option<&'a str> {
+    let is_known = || root.contains_key(key) || optional().iter().any(|known| known == key);
     key.strip_prefix(HYPER)
-        .or_else(|| (!key.contains('.') && !root.contains_key(key)).then_some(key))
+        .or_else(|| (!key.contains('.') && !is_known()).then_some(key))
 }
 
 fn put(
@@ -264,6 +265,7 @@ mod tests {
             "round.quorum=1",
             "fingerprints.input=[3, 32, 32]",
             "name=5",
+            "metric=auroc",
         ]);
         let spec = spec.unwrap();
         assert_eq!(
@@ -278,6 +280,8 @@ mod tests {
             ),
             (1.0, [3, 32, 32], "5")
         );
+        assert_eq!(spec.metric.as_deref(), Some("auroc"));
+        assert_eq!(set(&["metric=auroc", "metric=none"]).unwrap().metric, None);
     }
 
     #[test]

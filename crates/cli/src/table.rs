@@ -70,6 +70,15 @@ fn line(columns: &[Column], widths: &[usize], row: &[String]) -> String {
     format!("{}\n", line.trim_end())
 }
 
+/// Writes a number with four digits, or all those before the point.
+pub fn significant(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let before_point = value.abs().log10().floor() as i32 + 1;
+    format!("{value:.*}", (4 - before_point).clamp(0, 12) as usize)
+}
+
 /// Writes a share of 1 as per cent.
 pub fn percent(share: f64) -> String {
     if share.is_finite() {

@@ -66,6 +66,9 @@ crate::config! {
         /// Who admits members: the node id of the organiser's key. `fednode init` makes the key. Absent in an open federation,
         /// which takes everybody who has this file.
         organiser: Option<NodeId> = None,
+        /// By which measure models are judged: `accuracy`, `balanced-accuracy`, `macro-f1`, `auroc`, `auprc`, `log-loss`, `brier` or
+        /// `calibration-error`; of a number `mae`, `rmse` or `r2`. Absent: `accuracy`, or `r2` of a number.
+        metric: Option<String> = None,
         /// Seed of everything that all nodes must draw alike: initial parameters, partition, cohorts, broadcast sets.
         seed: u64 = 1,
         /// The model.
@@ -191,6 +194,14 @@ impl FederationSpec {
             classes: known.classes,
             experts: self.model.experts,
             vocabulary: known.vocabulary_size,
+        }
+    }
+
+    /// Returns what the rounds' scores are called: the accuracy, or R² where a number is predicted.
+    pub fn score_name(&self) -> &'static str {
+        match self.data.target {
+            None => "accuracy",
+            Some(_) => "R²",
         }
     }
 

@@ -16,20 +16,22 @@ use std::sync::Arc;
 use fednode_cli::device::Choice;
 use fednode_cli::failure::{OrFail, fail, no_learner};
 use fednode_cli::interrupt::Interrupts;
+use fednode_cli::table::significant;
 use fednode_core::spec::{Preset, PrivacySpec};
 use fednode_core::{ConfigError, FederationSpec, HyperValue, Precision, Round};
 use fednode_data::{Samples, Split};
-use fednode_learn::{ComputeDevice, Learner, Prediction, algorithm, own_model};
-use fednode_measure::{Bootstrap, Classified, Estimated, Measure, Predictions, Task};
+use fednode_learn::{ComputeDevice, Learner, Prediction, algorithm, metric, own_model};
+use fednode_measure::{Better, Bootstrap, Classified, Measure, Predictions, Task};
 use fednode_runtime::exit::ExitCode;
 use serde::{Deserialize, Serialize};
 
 /// A difference below this is none in tenths of points: R² is hardly ever the same to the last digit.
 const UNSEEN: f64 = 0.0005;
 
-/// Whether joining was worth it, by accuracy, or R² of a number.
+/// Whether joining was worth it, by the measure of the spec: accuracy unless it names another, or R² of a number.
 ///
-/// Accuracy is that of all test samples. R² is of all too, less each node's own mean: 1 − Σ error² / Σ (number − mean of its node)².
+/// It is that of all test samples together. Numbers are less each node's own mean, so R² is
+/// 1 − Σ error² / Σ (number − mean of its node)².
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Worth {
     /// By what it is judged.
@@ -39,7 +41,7 @@ pub(crate) struct Worth {
     pub(crate) served: f64,
     /// Of what each node does alone.
     pub(crate) alone: f64,
-    /// The first less the second.
+    /// By how much the first is better than the second: below 0 where it is worse, whichever way the measure goes.
     pub(crate) difference: f64,
     /// Where the difference may lie, with 95 % confidence; absent of fewer than two test samples.
     pub(crate) interval: Option<[f64; 2]>,
@@ -127,6 +129,9 @@ pub(crate) fn compare(
         .iter()
         .filter(|node| !node.split.test.is_empty())
         .collect();
+    if judged.is_empty() {
+        return Ok(None);
+    }
     let controls = train_all(&own, &judged, device, interrupts)?;
     let pairs = judged
         .iter()
@@ -136,30 +141,29 @@ pub(crate) fn compare(
             Ok([beside(&node.served, truth)?, beside(control, truth)?])
         })
         .collect::<anyhow::Result<Vec<[Predictions; 2]>>>()?;
-    let Some(measure) = pairs.first().map(|[served, _]| primary(served.task())) else {
-        return Ok(None);
-    };
+    let measure = metric::of(spec).or_fail(ExitCode::Configuration)?;
     let per_node: Vec<NodeWorth> = judged
         .iter()
         .zip(&pairs)
-        .map(|(node, pair)| {
-            let [served, alone] = values(measure, pair);
-            NodeWorth {
+        .filter_map(|(node, pair)| {
+            let [served, alone] = values(measure, pair)?;
+            Some(NodeWorth {
                 shard: node.shard,
                 test_samples: node.split.test.len() as u32,
                 served,
                 alone,
-            }
+            })
         })
         .collect();
-    let gains = per_node.iter().min_by(|a, b| a.gain().total_cmp(&b.gain()));
+    let gain = |node: &NodeWorth| node.gain(measure);
+    let gains = per_node.iter().min_by(|a, b| gain(a).total_cmp(&gain(b)));
     let Some(worst_node) = gains.cloned() else {
-        return Ok(None);
+        return Err(no_value(measure));
     };
     let all = [0, 1].map(|at| together(pairs.iter().map(|pair| &pair[at])));
     let [served, alone] = all;
     let all = [served?, alone?];
-    let [served, alone] = values(measure, &all);
+    let [served, alone] = values(measure, &all).ok_or_else(|| no_value(measure))?;
     let gain = Bootstrap::seeded(spec.seed).gain(measure, &all[0], &all[1]);
     let interval = gain
         .or_fail(ExitCode::Internal)?
@@ -168,7 +172,7 @@ pub(crate) fn compare(
         measure,
         served,
         alone,
-        difference: served - alone,
+        difference: measure.gain(served, alone),
         interval,
         worst_node,
         measures: measures(&pairs),
@@ -176,12 +180,17 @@ pub(crate) fn compare(
     }))
 }
 
-/// Returns by what a task is judged.
-fn primary(task: Task) -> Measure {
-    match task {
-        Task::Classes => Measure::Accuracy,
-        Task::Numbers => Measure::R2,
-    }
+/// Says that a measure has no value.
+fn no_value(measure: Measure) -> anyhow::Error {
+    let why = match measure.task() {
+        Task::Classes => "they lack a class",
+        Task::Numbers => "their numbers are all the same",
+    };
+    let text = format!(
+        "the {} has no value on the test samples of any node, since {why}: name another `metric`",
+        measure.label()
+    );
+    fail(ExitCode::Data, text)
 }
 
 /// Puts the predictions of all nodes together. Numbers are taken less each node's own mean of the truth: what tells nodes apart
@@ -262,29 +271,13 @@ fn train(
     learner.predict(&node.split.test).or_fail(ExitCode::Data)
 }
 
-fn values(measure: Measure, pair: &[Predictions; 2]) -> [f64; 2] {
-    pair.each_ref()
-        .map(|predictions| measure.of(predictions).unwrap_or_default())
+fn beside(predictions: &[Prediction], truth: &Samples) -> anyhow::Result<Predictions> {
+    metric::beside(predictions, truth).or_fail(ExitCode::Internal)
 }
 
-/// Puts predictions beside the truth: of numbers as errors in the unit of the data.
-fn beside(predictions: &[Prediction], truth: &Samples) -> anyhow::Result<Predictions> {
-    if let Some(numbers) = &truth.targets {
-        let predicted = predictions
-            .iter()
-            .map(|prediction| prediction.number.unwrap_or(f32::NAN));
-        let predicted: Vec<f32> = predicted.collect();
-        let estimated = Estimated::new(&predicted, numbers).or_fail(ExitCode::Internal)?;
-        return Ok(Predictions::Numbers(estimated));
-    }
-    let rows = predictions
-        .iter()
-        .map(|prediction| prediction.probabilities.as_slice());
-    let rows: Vec<&[f32]> = rows.collect();
-    let classified = Classified::from_rows::<f32, _>(&rows, &truth.labels);
-    Ok(Predictions::Classes(
-        classified.or_fail(ExitCode::Internal)?,
-    ))
+/// Returns the measure of what is served and of what is done alone; nothing where either has none.
+fn values(measure: Measure, [served, alone]: &[Predictions; 2]) -> Option<[f64; 2]> {
+    Some([measure.of(served)?, measure.of(alone)?])
 }
 
 /// Returns the mean of every measure over the nodes where both have a value, weighted by test samples.
@@ -308,8 +301,8 @@ fn measures(nodes: &[[Predictions; 2]]) -> BTreeMap<Measure, [f64; 2]> {
 
 impl NodeWorth {
     /// Returns how much joining brought.
-    pub(crate) fn gain(&self) -> f64 {
-        self.served - self.alone
+    pub(crate) fn gain(&self, measure: Measure) -> f64 {
+        measure.gain(self.served, self.alone)
     }
 }
 
@@ -324,39 +317,107 @@ pub(crate) fn or_say(worth: anyhow::Result<Option<Worth>>) -> Option<Worth> {
 impl Worth {
     /// Says it in one line.
     pub(crate) fn sentence(&self) -> String {
-        // What rounds to nothing has no sign.
-        let points = |share: f64| {
-            format!(
-                "{:+.1}",
-                if share.abs() < UNSEEN {
-                    0.0
-                } else {
-                    100.0 * share
-                }
-            )
-        };
-        let percent = |share: f64| format!("{:.1} %", 100.0 * share);
         let verdict = match self.interval {
-            _ if self.difference.abs() < UNSEEN => "no difference that shows",
+            _ if self.is_unseen(self.difference) => "no difference that shows",
             Some([low, _]) if low > 0.0 => "joining pays",
             Some([_, high]) if high < 0.0 => "joining harms: a node does better alone",
             _ => "no difference that shows",
         };
         let interval = self.interval.map_or_else(String::new, |[low, high]| {
-            format!(" (95 % interval {} to {})", points(low), points(high))
+            let [low, high] = [low, high].map(|gain| self.gain(gain));
+            format!(" (95 % interval {low} to {high})")
         });
+        let label = self.measure.label();
+        let (name, difference) = match self.measure.better() {
+            Better::Higher if self.measure == Measure::Accuracy => (String::new(), "difference"),
+            Better::Higher => (format!("{label}: "), "difference"),
+            Better::Lower => (format!("{label}, of which less is better: "), "gain"),
+        };
+        let unit = if self.measure.is_share() {
+            " points"
+        } else {
+            ""
+        };
         format!(
-            "{}served {}, alone {}, difference {} points{interval}: {verdict}; worst node {}: {}",
-            if self.measure == Measure::R2 {
-                "R²: "
-            } else {
-                ""
-            },
-            percent(self.served),
-            percent(self.alone),
-            points(self.difference),
+            "{name}served {}, alone {}, {difference} {}{unit}{interval}: {verdict}; worst node {}: {}",
+            self.value(self.served),
+            self.value(self.alone),
+            self.gain(self.difference),
             self.worst_node.shard,
-            points(self.worst_node.gain())
+            self.gain(self.worst_node.gain(self.measure))
         )
+    }
+
+    /// Writes a value of the measure: shares in percent.
+    fn value(&self, value: f64) -> String {
+        if self.measure.is_share() {
+            format!("{:.1} %", 100.0 * value)
+        } else {
+            significant(value)
+        }
+    }
+
+    /// Writes how much better something is, in points where the measure is a share. What rounds to nothing has no sign.
+    fn gain(&self, gain: f64) -> String {
+        let gain = if self.is_unseen(gain) { 0.0 } else { gain };
+        if self.measure.is_share() {
+            return format!("{:+.1}", 100.0 * gain);
+        }
+        let sign = if gain > 0.0 { "+" } else { "" };
+        format!("{sign}{}", significant(gain))
+    }
+
+    /// Tells whether a difference is none in what is printed. Of what is no share that depends on its unit.
+    fn is_unseen(&self, gain: f64) -> bool {
+        let unit = if self.measure.is_share() {
+            1.0
+        } else {
+            self.alone.abs()
+        };
+        gain.abs() < UNSEEN * unit
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn worth(measure: Measure, served: f64, alone: f64, interval: [f64; 2]) -> Worth {
+        Worth {
+            measure,
+            served,
+            alone,
+            difference: measure.gain(served, alone),
+            interval: Some(interval),
+            worst_node: NodeWorth {
+                shard: 2,
+                test_samples: 10,
+                served,
+                alone,
+            },
+            measures: BTreeMap::new(),
+            per_node: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_gain_is_above_zero_whichever_way_the_measure_goes() {
+        let less = worth(Measure::Mae, 0.00125, 0.0015, [0.0001, 0.0004]);
+        assert_eq!(
+            less.sentence(),
+            "MAE, of which less is better: served 0.001250, alone 0.001500, gain +0.0002500 (95 % interval +0.0001000 to \
+             +0.0004000): joining pays; worst node 2: +0.0002500"
+        );
+        let more = worth(Measure::Auroc, 0.9, 0.92, [-0.03, -0.01]);
+        assert_eq!(
+            more.sentence(),
+            "AUROC: served 90.0 %, alone 92.0 %, difference -2.0 points (95 % interval -3.0 to -1.0): joining harms: a node \
+             does better alone; worst node 2: -2.0"
+        );
+        let same = worth(Measure::Rmse, 31.0, 31.001, [-1.0, 1.0]);
+        assert!(
+            same.sentence()
+                .contains("gain 0 (95 % interval -1.000 to +1.000): no difference that shows")
+        );
     }
 }

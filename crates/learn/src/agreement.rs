@@ -46,6 +46,7 @@ use crate::class_statistics::{Features, mean_features};
 use crate::error::LearnError;
 use crate::maps::{self, RandomMaps};
 use crate::memory::Memory;
+use crate::metric::LEFT_OUT;
 use crate::model::{Initial, Net};
 use crate::noised::Noised;
 use crate::pool::Predictor;
@@ -114,7 +115,7 @@ impl Solving {
 /// What outlives a round besides numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Remembered {
+pub(crate) struct Remembered {
     /// The round of which the own samples were added up.
     gathered: Option<Round>,
     /// Which statistics were solved last, with which weights.
@@ -124,6 +125,9 @@ struct Remembered {
     slots: Option<f64>,
     /// How it is served; nothing before there is anything to serve.
     choice: Option<Choice>,
+    /// Whether peers are left out, because they made the federation's measure worse on the validation samples.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    left_out: bool,
     /// Why the peers' statistics that came last make no classifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<String>,
@@ -198,6 +202,9 @@ impl Agreement {
 
     /// Says that peers' statistics make no classifier and why, once some have come.
     pub(crate) fn lacks(&self) -> Option<String> {
+        if self.remembered.left_out {
+            return Some(LEFT_OUT.to_owned());
+        }
         let missing = self.remembered.missing.as_ref()?;
         Some(format!("no classifier of peers' statistics: {missing}"))
     }
@@ -263,6 +270,28 @@ impl Agreement {
             Some(Served::new(joined, slots, &mean, &prior, device))
         });
         self.served = served;
+    }
+
+    /// Tells whether peers' statistics are in what is served.
+    pub(crate) fn serves_peers(&self) -> bool {
+        let choice = self.remembered.choice;
+        choice.is_some_and(|choice| choice.source != Source::Own && choice.weight > 0.0)
+    }
+
+    /// Serves the own statistics in place of those with peers; returns what was remembered before.
+    pub(crate) fn leave_peers_out(&mut self, device: &Device) -> Remembered {
+        let before = self.remembered.clone();
+        let own = self.classifier(Source::Own);
+        self.remembered.choice = own.map(|_| Choice::usual(Source::Own, self.solving));
+        self.remembered.left_out = true;
+        self.serve(device);
+        before
+    }
+
+    /// Serves again what was left out.
+    pub(crate) fn put_peers_back(&mut self, before: Remembered, device: &Device) {
+        self.remembered = before;
+        self.serve(device);
     }
 
     /// Runs the product of statistics and own model; the own model alone while there are no statistics.

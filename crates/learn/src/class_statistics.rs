@@ -80,11 +80,12 @@ enum Missing {
     Impossible(&'static str),
     #[error("{0}")]
     NoClassifier(#[from] StatisticsError),
-    #[error(
-        "it does not make the loss on this node's validation samples smaller, or there are none"
-    )]
+    #[error("it makes predictions of this node's validation samples no better, or there are none")]
     NotWorthIt,
 }
+
+/// What was left out, to be put back.
+pub(crate) struct LeftOut(Weights, Option<Solved>);
 
 /// Whether the node has added up its sums.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -255,6 +256,26 @@ impl ClassStatistics {
         if self.chosen(0)[0] > 0.0 {
             self.adopt(own, class_counts, validation, device);
         }
+    }
+
+    /// Tells whether the expert is in what is served.
+    pub(crate) fn serves_peers(&self) -> bool {
+        self.solved.is_some()
+    }
+
+    /// Serves the own model alone; returns the expert and the choice from before.
+    pub(crate) fn leave_peers_out(&mut self, device: &Device) -> LeftOut {
+        let (choice, prior) = (self.chosen(0), self.chosen(1));
+        let choice = [&[choice[0], 0.0], prior.as_slice(), &[0.0; 3]];
+        let choice = Weights::new(choice.map(|values| upload(values, device)).to_vec());
+        let before = std::mem::replace(&mut self.choice.weights, choice);
+        self.missing = Some(Missing::NotWorthIt);
+        LeftOut(before, self.solved.take())
+    }
+
+    /// Serves again what was left out.
+    pub(crate) fn put_peers_back(&mut self, LeftOut(choice, solved): LeftOut) {
+        (self.choice.weights, self.solved, self.missing) = (choice, solved, None);
     }
 
     /// Solves again with the choice that was made, after a restart.

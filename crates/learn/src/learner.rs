@@ -21,6 +21,7 @@ use crate::device::ComputeDevice;
 use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
 use crate::feature_cache::CacheBudget;
+use crate::metric::Judge;
 use crate::pool::{Mixture, PoolSettings};
 use crate::private::Promise;
 use crate::regression::Regression;
@@ -38,6 +39,7 @@ mod checking;
 mod columns;
 mod exporting;
 mod exposing;
+mod guarding;
 mod initial;
 mod parts;
 mod peers;
@@ -74,6 +76,8 @@ pub struct Learner {
     is_behind_backbone: bool,
     /// From which distance on others' statistics are not believed.
     limits: Limits,
+    /// Judges by the measure that the spec names, if it names one.
+    judge: Option<Judge>,
     /// What each round is.
     schedule: fednode_core::Schedule,
     /// How the pool stage goes; what is served after it is in `pool`.
@@ -135,6 +139,7 @@ impl Learner {
                 distance: spec.statistics.max_distance,
                 weight: spec.round.max_weight,
             },
+            judge: Judge::of(spec)?,
             schedule: fednode_core::Schedule::of(spec),
             pool_settings: PoolSettings::of(&spec.pool),
             initial_shared: None,

@@ -14,6 +14,7 @@
 //!   and its exchange.
 //! - [`optimizer`]: one file per optimiser, and the learning-rate schedules; the training loop owns them.
 //! - [`model`]: one file per model; a model is a list of layers that algorithms split where they need.
+//! - [`metric`]: by what measure models are judged, guarded and reported.
 //! - [`own_model`]: nodes of different models in one federation.
 //! - [`gate`]: top-1 routing, the core of the mixture of experts.
 //! - [`device`] and [`probe`]: GPU through Vulkan, or the CPU; how to find out without being taken down by a driver;
@@ -62,6 +63,7 @@ pub mod device;
 pub mod fallback;
 pub mod gate;
 pub mod last_stage;
+pub mod metric;
 pub mod model;
 pub mod optimizer;
 pub mod own_model;

@@ -44,6 +44,7 @@ use crate::algorithm::{Output, Part, Role};
 use crate::class_statistics::{for_each_batch, mean_features, upload};
 use crate::error::LearnError;
 use crate::memory::Memory;
+use crate::metric::LEFT_OUT;
 use crate::model::{Initial, Net};
 use crate::weights::{self, Weights};
 
@@ -84,13 +85,16 @@ pub(crate) struct Noised {
 /// What outlives a round besides numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Remembered {
+pub(crate) struct Remembered {
     /// Whether the own samples were added up.
     is_released: bool,
     /// Which statistics were solved last, with which weights.
     solved: Option<BlobId>,
     /// How it is served; nothing before there is anything to serve.
     choice: Option<Choice>,
+    /// Whether peers are left out, because they made the federation's measure worse on the validation samples.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    left_out: bool,
     /// Why the peers' statistics that came last make no classifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<String>,
@@ -180,6 +184,9 @@ impl Noised {
             missing,
             ..
         } = &self.remembered;
+        if self.remembered.left_out {
+            return Some(LEFT_OUT.to_owned());
+        }
         if let Some(missing) = missing {
             return Some(format!(
                 "no classifier of peers' noised statistics: {missing}"
@@ -335,6 +342,7 @@ impl Noised {
         device: &Device,
     ) {
         let classifier = self.remembered.solved.map(|_| self.classifier());
+        self.remembered.left_out = false;
         self.remembered.choice = classifier.map(|classifier| {
             let prior = self.prior();
             choosing::choose(
@@ -346,6 +354,25 @@ impl Noised {
                 device,
             )
         });
+        self.serve(device);
+    }
+
+    /// Tells whether peers' statistics are in what is served.
+    pub(crate) fn serves_peers(&self) -> bool {
+        self.served.is_some()
+    }
+
+    /// Serves nothing of peers; returns what was remembered before.
+    pub(crate) fn leave_peers_out(&mut self, device: &Device) -> Remembered {
+        let before = self.remembered.clone();
+        (self.remembered.choice, self.remembered.left_out) = (None, true);
+        self.serve(device);
+        before
+    }
+
+    /// Serves again what was left out.
+    pub(crate) fn put_peers_back(&mut self, before: Remembered, device: &Device) {
+        self.remembered = before;
         self.serve(device);
     }
 

@@ -32,6 +32,7 @@ use crate::class_statistics::{for_each_batch, upload};
 use crate::error::LearnError;
 use crate::exposure::{Exposure, Rows, leverage};
 use crate::memory::Memory;
+use crate::metric::LEFT_OUT;
 use crate::model::{Initial, Net};
 use crate::pool::Predictor;
 use crate::weights::{self, Weights};
@@ -70,7 +71,7 @@ enum Source {
 /// What outlives a round besides numbers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Remembered {
+pub(crate) struct Remembered {
     /// The round of which the own rows were added up.
     gathered: Option<Round>,
     /// Which sums were solved last, with which weights.
@@ -80,6 +81,9 @@ struct Remembered {
     /// What a peer's row counts for in the line, beside an own one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trust: Option<f64>,
+    /// Whether peers are left out, because they made the federation's measure worse on the validation samples.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    left_out: bool,
     /// Why the peers' sums that came last make no line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<String>,
@@ -136,6 +140,9 @@ impl Regression {
 
     /// Says that peers' sums make no line and why, once some have come.
     pub(crate) fn lacks(&self) -> Option<String> {
+        if self.remembered.left_out {
+            return Some(LEFT_OUT.to_owned());
+        }
         if self.remembered.trust == Some(0.0) {
             return Some(
                 "peers count nothing: the own rows alone foretell own rows clearly better"
@@ -226,6 +233,11 @@ impl Regression {
 
     /// Chooses what the line counts for beside the own model, because one of them is another one now.
     pub(crate) fn choose(&mut self, own: &Predictor<'_>, validation: &Samples, device: &Device) {
+        self.remembered.left_out = false;
+        self.choose_weight(own, validation, device);
+    }
+
+    fn choose_weight(&mut self, own: &Predictor<'_>, validation: &Samples, device: &Device) {
         self.remembered.weight = self.line().map(|line| {
             let errors = errors_of(&line, own, validation, device);
             let squares = |weight: f64| -> Vec<f64> {
@@ -246,6 +258,30 @@ impl Regression {
             best.filter(is_better)
                 .map_or(WEIGHTS[0], |(weight, _)| weight)
         });
+        self.serve(device);
+    }
+
+    /// Tells whether peers' rows are in what is served.
+    pub(crate) fn serves_peers(&self) -> bool {
+        self.remembered.solved.is_some() && !self.remembered.left_out
+    }
+
+    /// Serves the line of the own rows in place of that with peers; returns what was remembered before.
+    pub(crate) fn leave_peers_out(
+        &mut self,
+        own: &Predictor<'_>,
+        validation: &Samples,
+        device: &Device,
+    ) -> Remembered {
+        let before = self.remembered.clone();
+        self.remembered.left_out = true;
+        self.choose_weight(own, validation, device);
+        before
+    }
+
+    /// Serves again what was left out.
+    pub(crate) fn put_peers_back(&mut self, before: Remembered, device: &Device) {
+        self.remembered = before;
         self.serve(device);
     }
 
@@ -287,9 +323,9 @@ impl Regression {
     /// Returns the line with peers, else that of the own rows; nothing before there is any.
     fn line(&self) -> Option<Line> {
         let source = match (self.remembered.solved, self.remembered.gathered) {
-            (Some(_), _) => Source::Peers,
-            (None, Some(_)) => Source::Own,
-            (None, None) => return None,
+            (Some(_), _) if !self.remembered.left_out => Source::Peers,
+            (_, Some(_)) => Source::Own,
+            _ => return None,
         };
         let [weights, offsets] = [0, 1].map(|array| doubles(&self.lines.weights.tensor(array)));
         let at = source as usize;

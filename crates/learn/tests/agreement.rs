@@ -76,6 +76,23 @@ fn what_peers_say_is_served_and_not_published() {
     );
 }
 
+/// Chance explains whatever difference there is on these validation samples, so the choice by log loss stays.
+#[test]
+fn a_measure_that_peers_do_not_harm_changes_nothing() {
+    let served = |metric: Option<&str>| {
+        let mut spec = spec(&[]);
+        spec.metric = metric.map(str::to_owned);
+        let mut nodes = [0, 1].map(|index| learner(&spec, index));
+        let updates = nodes.each_mut().map(|node| update(node, 1));
+        let alone = nodes[0].evaluate(Subset::Test);
+        nodes[0].adopt_peers(&peers(&spec, &updates, 0)).unwrap();
+        let joined = nodes[0].evaluate(Subset::Test);
+        assert_ne!(joined, alone);
+        joined
+    };
+    assert_eq!(served(Some("balanced-accuracy")), served(None));
+}
+
 /// Statistics that do not fit are refused, and nothing is changed.
 #[test]
 fn statistics_of_another_form_change_nothing() {

@@ -213,3 +213,44 @@ fn classes_and_numbers_are_told_apart() {
         "{refused}"
     );
 }
+
+/// The validation rows are those of the own line exactly, so peers' sums can only make it worse. Without a measure they count as much
+/// as the training rows say. With `metric` the validation samples have the last word.
+#[test]
+fn peers_that_make_the_named_measure_worse_are_left_out() {
+    let mut spec = spec("fedmoe-da", "linear");
+    let mut alone = learner(&spec, 0, &split(0, 12, 1.0));
+    fed::update(&mut alone, 1);
+    let asked = rows(1000, 30, 1.0);
+    let mut values = Vec::new();
+    asked.write_batch(&(0..30).collect::<Vec<u32>>(), &mut values);
+    let predictions = alone.predict(&asked).unwrap();
+    let line = predictions.iter().map(|one| one.number.unwrap()).collect();
+    let validation = Samples::of_numbers([1, 1, 3], Pixels::Floats(values), line, "dose").unwrap();
+    let own = Arc::new(Split {
+        validation,
+        ..(*split(0, 12, 1.0)).clone()
+    });
+    let after_a_round = |spec: &FederationSpec| {
+        let mut nodes = vec![
+            learner(spec, 0, &own),
+            learner(spec, 1, &split(100, 60, 1.0)),
+        ];
+        fed::rounds(spec, &mut nodes, 1..=1);
+        nodes.swap_remove(0)
+    };
+    let close = |one: &[f32], two: &[f32]| one.iter().zip(two).all(|(a, b)| (a - b).abs() < 1e-3);
+    assert!(!close(&doses(&after_a_round(&spec)), &doses(&alone)));
+    spec.metric = Some("mae".into());
+    let guarded = after_a_round(&spec);
+    assert!(close(&doses(&guarded), &doses(&alone)));
+    assert!(
+        guarded
+            .lacks()
+            .unwrap()
+            .contains("federation's measure worse")
+    );
+    let mut restored = learner(&spec, 0, &own);
+    restored.restore(&guarded.state()).unwrap();
+    assert_eq!(doses(&restored), doses(&guarded));
+}

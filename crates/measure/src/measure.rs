@@ -87,6 +87,8 @@ pub struct Row {
     pub measure: Measure,
     /// Its name in files and on the command line.
     pub name: &'static str,
+    /// What people call it.
+    pub label: &'static str,
     /// What it is, in one line.
     pub about: &'static str,
     /// Which way is better.
@@ -139,6 +141,11 @@ impl Measure {
     /// Returns its name in files and on the command line.
     pub fn name(self) -> &'static str {
         self.row().name
+    }
+
+    /// Returns what people call it.
+    pub fn label(self) -> &'static str {
+        self.row().label
     }
 
     /// Says in one line what it is.

@@ -1,7 +1,7 @@
 // Line charts: uPlot with a legend of words, a readout under the pointer, and a table for those who do not see lines.
 
 import uPlot from "./vendor/uplot/uPlot.esm.js";
-import { el, keyed, setRows, setText, setStyle, show, table } from "./dom.js";
+import { el, keyed, setAttribute, setRows, setText, setStyle, show, table } from "./dom.js";
 import { Bundle } from "./bundle.js";
 
 const HEIGHT = 270;
@@ -24,14 +24,25 @@ export class LineChart {
     this.readout = el("p", { class: "readout", "aria-hidden": "true" });
     this.nothing = el("p", { class: "nothing", text: "Nothing to draw yet: it begins with the first round." });
     this.table = table(`${title}, by round`, ["Round", ...lines.map((line) => ({ text: line.name, number: true }))]);
-    this.details = el("details", {}, el("summary", { text: `Show “${title}” as a table` }), this.table.scroll);
-    this.root = el("figure", { class: "chart" }, el("figcaption", { text: title }), this.legend, this.host, this.nothing,
+    this.summary = el("summary", { text: `Show “${title}” as a table` });
+    this.details = el("details", {}, this.summary, this.table.scroll);
+    this.caption = el("figcaption", { text: title });
+    this.root = el("figure", { class: "chart" }, this.caption, this.legend, this.host, this.nothing,
       this.readout, this.details);
     this.bundle = thin ? new Bundle(() => this.plot?.redraw(false, false)) : null;
     this.details.addEventListener("toggle", () => this.fillTable());
     dark.addEventListener("change", () => this.rebuild());
     new ResizeObserver(() => this.onResize()).observe(this.host);
     this.fillLegend();
+  }
+
+  // Gives the chart another title.
+  rename(title) {
+    this.title = title;
+    setText(this.caption, title);
+    setText(this.summary, `Show “${title}” as a table`);
+    setText(this.table.title, `${title}, by round`);
+    setAttribute(this.table.scroll, "aria-label", `${title}, by round`);
   }
 
   fillLegend() {

@@ -35,8 +35,14 @@ export function points(share) {
   return `${sign}${value.replace("-", "")}${NARROW}points`;
 }
 
+// Begins a word with a capital.
+export const capital = (word) => word.charAt(0).toUpperCase() + word.slice(1);
+
 // Formats a plain number.
 export const decimal = (value, digits = 2) => (known(value) ? value.toFixed(digits) : DASH);
+
+// Formats a number in a unit of its own, with four digits.
+export const significant = (value) => (known(value) ? String(Number(value.toPrecision(4))) : DASH);
 
 // Formats a number without zeros that say nothing.
 export const short = (value) => (known(value) ? String(Number(value.toFixed(2))) : DASH);

@@ -3,7 +3,7 @@
 import { setAttribute, setText, show } from "./dom.js";
 import { list, of, percent } from "./format.js";
 import { meanNow } from "./curves.js";
-import { roundsInAll, trainers } from "./state.js";
+import { roundsInAll, scoreOf, trainers } from "./state.js";
 import { PHASES } from "./words.js";
 
 const KINDS = { node: "one node", swarm: "swarm", aggregator: "aggregator", simulation: "simulation" };
@@ -57,7 +57,7 @@ function lineOf(state) {
   if (training.length === 0) return "No nodes yet.";
   const parts = [of(training.length, "node"), roundLine(state, training), ...phaseLine(training)];
   const accuracy = meanNow(training);
-  if (accuracy !== null) parts.push(`accuracy ${percent(accuracy)}`);
+  if (accuracy !== null) parts.push(`${scoreOf(state)} ${percent(accuracy)}`);
   return `${parts.filter(Boolean).join(" · ")}`;
 }
 

@@ -140,6 +140,10 @@ export function shown(state, picked) {
 // Returns those that train: an aggregator does not.
 export const trainers = (nodes) => nodes.filter((node) => node.role !== "aggregator");
 
+// Returns what the scores of rounds are called: accuracy, or R² where a number is predicted.
+export const scoreOf = (state) => state.nodes.find((node) => node.status?.score)?.status.score
+  ?? (state.summary?.target ? "R²" : "accuracy");
+
 // Returns the rounds in all, as far as they are known.
 export function roundsInAll(state, node) {
   return node.status?.rounds ?? node.card?.rounds ?? state.summary?.rounds ?? null;

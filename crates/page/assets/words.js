@@ -1,5 +1,20 @@
 // Words for what the daemon says in one: phases, causes of waits, ways to a peer, purposes of bytes, parts of a round.
 
+// Measures by which joining is judged: a word, whether it is a share, and whether less is better.
+export const MEASURES = {
+  accuracy: { word: "accuracy", isShare: true, isLess: false },
+  "balanced-accuracy": { word: "balanced accuracy", isShare: true, isLess: false },
+  "macro-f1": { word: "macro-F1", isShare: true, isLess: false },
+  auroc: { word: "AUROC", isShare: true, isLess: false },
+  auprc: { word: "AUPRC", isShare: true, isLess: false },
+  "log-loss": { word: "log loss", isShare: false, isLess: true },
+  brier: { word: "Brier score", isShare: false, isLess: true },
+  "calibration-error": { word: "calibration error", isShare: true, isLess: true },
+  mae: { word: "MAE", isShare: false, isLess: true },
+  rmse: { word: "RMSE", isShare: false, isLess: true },
+  r2: { word: "R²", isShare: true, isLess: false },
+};
+
 // Phases of a node, with what each means.
 export const PHASES = {
   joining: ["Joining", "It looks for the others, and for the newest round."],

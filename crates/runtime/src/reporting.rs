@@ -59,6 +59,7 @@ fn status<M: Machine>(driver: &Driver<M>) -> Status {
         federation: base.spec.id(),
         name: base.spec.name.clone(),
         algorithm: base.spec.algorithm.clone(),
+        score: base.spec.score_name().to_owned(),
         phase: machine.phase,
         round: machine.round,
         rounds: base.spec.rounds,

@@ -24,6 +24,9 @@ pub struct Status {
     pub name: String,
     /// The federated algorithm.
     pub algorithm: String,
+    /// What the scores of rounds are called: `accuracy`, or `R²` where a number is predicted.
+    #[serde(default = "accuracy")]
+    pub score: String,
     /// Where in a node's life it is.
     pub phase: Phase,
     /// The round that is being worked on.
@@ -69,6 +72,11 @@ pub struct Status {
     pub disk_free_bytes: Option<u64>,
     /// The state folder.
     pub state_folder: String,
+}
+
+/// Returns what programs that say no name have as scores.
+fn accuracy() -> String {
+    "accuracy".to_owned()
 }
 
 /// One thing that is waited for.

@@ -1,9 +1,12 @@
 //! `fednode evaluate`: how good a node's model is, on its own test samples or on any data.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
+use fednode_core::FederationSpec;
 use fednode_data::Samples;
-use fednode_learn::{ClassCount, Evaluation};
+use fednode_learn::{ClassCount, Evaluation, Learner, metric};
+use fednode_measure::{Bootstrap, Measure};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
@@ -13,7 +16,7 @@ use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::model::{self, ModelArgs, Typed};
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::shard::Shard;
-use fednode_cli::table::{number, percent, render, text};
+use fednode_cli::table::{number, percent, render, significant, text};
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -46,6 +49,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let (on, samples) = samples(args, &model)?;
     let learner = model.learner(&samples, &args.model.device)?;
     let evaluation = learner.evaluate_on(&samples).or_fail(ExitCode::Data)?;
+    let measured = Measured::of(&learner, &samples, model.spec())?;
     let classes = evaluation.classes.iter().zip(samples.class_names.iter());
     let classes = classes
         .map(|(count, name)| Class {
@@ -58,6 +62,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
             model: model.path.display().to_string(),
             data: on,
             evaluation,
+            measured,
             classes,
         },
         form,
@@ -113,8 +118,60 @@ struct Answer {
     data: String,
     #[serde(flatten)]
     evaluation: Evaluation,
+    #[serde(flatten)]
+    measured: Measured,
     #[serde(rename = "per_class")]
     classes: Vec<Class>,
+}
+
+/// Every measure that has a value.
+#[derive(Debug, Serialize)]
+struct Measured {
+    /// That by which the federation judges.
+    metric: Measure,
+    /// Where it may lie, with 95 % confidence; absent where it has no value, and of a single sample.
+    interval: Option<[f64; 2]>,
+    measures: BTreeMap<Measure, f64>,
+}
+
+impl Measured {
+    fn of(learner: &Learner, samples: &Samples, spec: &FederationSpec) -> anyhow::Result<Self> {
+        let metric = metric::of(spec).or_fail(ExitCode::Configuration)?;
+        let predictions = learner.predict(samples).or_fail(ExitCode::Data)?;
+        let beside = metric::beside(&predictions, samples).or_fail(ExitCode::Data)?;
+        let interval = Bootstrap::seeded(spec.seed).interval(metric, &beside);
+        let value = |measure: Measure| Some((measure, measure.of(&beside)?));
+        Ok(Self {
+            metric,
+            interval: interval.map(|interval| [interval.low, interval.high]),
+            measures: Measure::all().filter_map(value).collect(),
+        })
+    }
+
+    /// Returns a table, the measure of the federation first.
+    fn table(&self) -> String {
+        let shown = |measure: Measure, value: f64| match measure.is_share() {
+            true => percent(value),
+            false => significant(value),
+        };
+        let rest = Measure::all().filter(|measure| *measure != self.metric);
+        let rows = std::iter::once(self.metric)
+            .chain(rest)
+            .filter_map(|measure| {
+                let value = *self.measures.get(&measure)?;
+                let interval = self.interval.filter(|_| measure == self.metric);
+                let interval = interval.map(|[low, high]| {
+                    format!("{} to {}", shown(measure, low), shown(measure, high))
+                });
+                Some(vec![
+                    measure.label().to_owned(),
+                    shown(measure, value),
+                    interval.unwrap_or_default(),
+                ])
+            });
+        let columns = [text("measure"), number("value"), text("95 % interval")];
+        render(&columns, &rows.collect::<Vec<_>>())
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -149,8 +206,12 @@ impl Report for Answer {
         };
         if self.classes.is_empty() {
             return format!(
-                "model     {}\ndata      {} ({} samples)\nR²        {:.4}\nloss      {:.4}\n",
-                self.model, self.data, score.n_samples, score.accuracy, score.loss
+                "model     {}\ndata      {} ({} samples)\nloss      {:.4}\n\n{}",
+                self.model,
+                self.data,
+                score.n_samples,
+                score.loss,
+                self.measured.table()
             );
         }
         let rows: Vec<Vec<String>> = self
@@ -160,12 +221,13 @@ impl Report for Answer {
             .map(row)
             .collect();
         format!(
-            "model     {}\ndata      {} ({} samples)\naccuracy  {}\nloss      {:.4}\n{experts}\n{}",
+            "model     {}\ndata      {} ({} samples)\naccuracy  {}\nloss      {:.4}\n{experts}\n{}\n{}",
             self.model,
             self.data,
             score.n_samples,
             percent(score.accuracy),
             score.loss,
+            self.measured.table(),
             render(&columns, &rows)
         )
     }
@@ -189,6 +251,11 @@ mod tests {
                 domain_information: None,
                 ..Evaluation::default()
             },
+            measured: Measured {
+                metric: Measure::Auroc,
+                interval: Some([0.5, 1.0]),
+                measures: [(Measure::Accuracy, 0.25), (Measure::Auroc, 0.75)].into(),
+            },
             classes: vec![class("cat", 1, 4), class("dog", 0, 0)],
         };
         let text = answer.human();
@@ -197,5 +264,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("experts   25.0 %, 75.0 %"), "{text}");
+        let measured = "AUROC     75.0 %  50.0 % to 100.0 %\naccuracy  25.0 %";
+        assert!(text.contains(measured), "{text}");
     }
 }

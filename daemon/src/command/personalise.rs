@@ -63,12 +63,14 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let after = scores(&learner);
     enter(&mut model, spec, &learner, after);
     let card = export::write_model(&args.out, &model)?;
+    let score = model.spec().score_name();
     output::print(
         &Answer {
             model: args.out.clone(),
             card,
             from: model.path,
             steps,
+            score,
             before,
             after,
         },
@@ -244,6 +246,9 @@ struct Answer {
     card: PathBuf,
     from: PathBuf,
     steps: u32,
+    /// What the scores are called.
+    #[serde(skip)]
+    score: &'static str,
     before: Scores,
     after: Scores,
 }
@@ -255,9 +260,10 @@ impl Report for Answer {
         };
         format!(
             "{} steps of training on the node's own samples\n\
-             accuracy on its test samples {} (before {}), on its validation samples {} (before {})\n\
+             {} on its test samples {} (before {}), on its validation samples {} (before {})\n\
              wrote {} and {}, from {}\n",
             self.steps,
+            self.score,
             accuracy(self.after.test),
             accuracy(self.before.test),
             accuracy(self.after.validation),

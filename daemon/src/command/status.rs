@@ -85,8 +85,8 @@ impl Report for Answer {
             let [before, after] = [record.accuracy_after_local_training, record.accuracy]
                 .map(|share| share.map_or("-".into(), percent));
             format!(
-                "last round  {}: accuracy {after} after the exchange, {before} before",
-                record.round
+                "last round  {}: {} {after} after the exchange, {before} before",
+                record.round, status.score
             )
         }));
         lines.extend(status.trainer.as_ref().map(|card| {

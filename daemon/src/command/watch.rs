@@ -102,8 +102,8 @@ fn line(status: &Status) -> String {
     };
     let record = status.last_record.as_ref();
     parts.extend(record.and_then(|record| {
-        let accuracy = percent(record.accuracy?);
-        Some(format!("round {}: accuracy {accuracy}", record.round))
+        let score = percent(record.accuracy?);
+        Some(format!("round {}: {} {score}", record.round, status.score))
     }));
     let waits = status.waiting_for.first();
     parts.extend(waits.map(|wait| format!("waits for {}", wait.subject(NAMED))));

@@ -19,7 +19,8 @@ Path = Union[str, os.PathLike[str]]
 class Run:
     """A folder that `swarm` or `simulate` wrote.
 
-    Measures are shares from 0 to 1, weighted by the nodes' test samples. `alone` is the best that nodes do without each other,
+    Measures are those of the test samples of all nodes: `measure` names the one by which the federation judges. Shares such as the
+    accuracy are from 0 to 1. `alone` is the best that nodes do without each other,
     with the same tools and budget.
     """
 
@@ -47,6 +48,18 @@ class Run:
     def alone(self) -> Optional[float]:
         """What they reach alone; None where no control was trained."""
         return self.summary.get("alone")
+
+    @property
+    def measure(self) -> str:
+        """By what `served` and `alone` are given, such as `accuracy`, `auroc` or `mae`."""
+        usual = "r2" if self.summary.get("target") else "accuracy"
+        measure: str = self.summary.get("measure", usual)
+        return measure
+
+    @property
+    def difference(self) -> Optional[float]:
+        """By how much `served` is better than `alone`; below 0 where it is worse, whichever way the measure goes."""
+        return self.summary.get("difference")
 
     @property
     def interval(self) -> Optional[tuple[float, float]]:

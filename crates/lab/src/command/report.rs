@@ -215,6 +215,8 @@ impl Entry {
             self.last_round.to_string(),
         ];
         cells.extend([
+            percent(headline.served),
+            percent(headline.alone),
             percent(headline.mean_accuracy),
             percent(headline.mean_accuracy_before_exchange),
             percent(headline.mean_accuracy_after_last_stage),
@@ -230,6 +232,8 @@ impl Report for Answer {
         let columns = [
             text("run"),
             number("round"),
+            number("served"),
+            number("alone"),
             number("mean accuracy"),
             number("before exchange"),
             number("after the last stage"),
@@ -304,7 +308,9 @@ mod tests {
         };
         let text = answer.human();
         assert!(
-            text.contains("x (under way or broken off)      3         50.0 %                –"),
+            text.contains(
+                "x (under way or broken off)      3       –      –         50.0 %                –"
+            ),
             "{text}"
         );
         assert!(text.ends_with("the report is x/report.html\n"), "{text}");

@@ -100,7 +100,8 @@ fn overview(shown: &[Shown<'_>]) -> String {
     format!("<h3>Runs</h3>\n{}", html::table_of_known(&columns, &rows))
 }
 
-const DEFINITIONS: &str = "<p class=\"soft\">All accuracies are on test samples. “Mean, last round” is after the exchange. It \
+const DEFINITIONS: &str = "<p class=\"soft\">“Served” is what the federation left the nodes with, and \
+    “alone” what each node does by itself, both by the measure of the federation. All accuracies are on test samples. “Mean, last round” is after the exchange. It \
     is weighted by each node’s test samples, and so are “before exchange”, “after the last stage” and the floor. In “unweighted \
     mean” every node counts the same. “Worst tenth” is the mean of the lowest tenth of the nodes, after the last round’s \
     exchange and, marked “end”, after the last stage. “Global test” is the accuracy of the nodes’ final models on everyone’s \

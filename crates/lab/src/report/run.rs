@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use fednode_core::{FederationSpec, NodeId, Round};
+use fednode_measure::Better;
 use fednode_runtime::status::RoundRecord;
 use serde::Serialize;
 use serde_json::Value;
@@ -48,6 +49,10 @@ pub(crate) struct Run {
 /// The main numbers of a run. All accuracies are on test samples, 0 to 1.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
 pub(crate) struct Headline {
+    /// What is served by the measure of the federation, if that is a share of which more is better.
+    pub(crate) served: Option<f64>,
+    /// What each node does alone, by the same.
+    pub(crate) alone: Option<f64>,
     /// Last round, after the exchange, weighted by test samples.
     pub(crate) mean_accuracy: Option<f64>,
     /// Last round, before the exchange, weighted by test samples.
@@ -243,7 +248,14 @@ impl Run {
             all.iter().filter_map(|node| of(node)).collect::<Vec<f64>>()
         };
         let any = |values: &[f64], of: fn(&[f64]) -> f64| (!values.is_empty()).then(|| of(values));
+        let worth = self
+            .summary
+            .as_ref()
+            .and_then(|summary| summary.worth.as_ref())
+            .filter(|worth| worth.measure.is_share() && worth.measure.better() == Better::Higher);
         Headline {
+            served: worth.map(|worth| worth.served),
+            alone: worth.map(|worth| worth.alone),
             mean_accuracy: weighted(&last, |node| node.accuracy),
             mean_accuracy_before_exchange: weighted(&last, |node| node.before_exchange),
             mean_accuracy_after_last_stage: weighted(&all, |node| node.after_last_stage),

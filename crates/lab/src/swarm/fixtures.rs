@@ -20,6 +20,7 @@ pub(super) fn status(done: u32) -> Status {
         federation: FederationId::from_bytes([0; 32]),
         name: "digits".into(),
         algorithm: "fedmoe-da".into(),
+        score: "accuracy".into(),
         phase: Phase::Training,
         round: Round(done + 1),
         rounds: 3,

@@ -168,13 +168,13 @@ impl View {
 fn results(status: &Status) -> String {
     let record = status.last_record.as_ref();
     let loss = record.map_or("-".into(), |record| format!("{:.3}", record.train_loss));
-    let accuracy = record
+    let score = record
         .and_then(|record| record.accuracy)
         .map_or("-".into(), percent);
     let moved = bytes(status.traffic.sent.wire + status.traffic.received.wire);
     format!(
-        "loss {loss:>6}  accuracy {accuracy:>7}  peers {}  {moved:>8}",
-        status.peers
+        "loss {loss:>6}  {} {score:>7}  peers {}  {moved:>8}",
+        status.score, status.peers
     )
 }
 

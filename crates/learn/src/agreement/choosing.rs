@@ -35,7 +35,7 @@ pub(super) struct Choice {
 
 impl Choice {
     /// Where temperature and weight of the statistics lie without better knowledge.
-    const fn usual(source: Source, solving: Solving) -> Self {
+    pub(super) const fn usual(source: Source, solving: Solving) -> Self {
         let (temperature, weight) = match solving {
             Solving::Classes => (4.0, 0.65),
             Solving::Features => (3.0, 0.5),
@@ -67,7 +67,7 @@ impl Agreement {
             let is_better = best.is_clearly_better_than(usual);
             if is_better { best.choice } else { usual.choice }
         });
-        self.remembered.choice = chosen;
+        (self.remembered.choice, self.remembered.left_out) = (chosen, false);
         self.serve(device);
     }
 

@@ -88,6 +88,7 @@ use crate::agreement;
 use crate::batch::Batch;
 use crate::error::LearnError;
 use crate::memory::Memory;
+use crate::metric;
 use crate::noised;
 use crate::optimizer::{Method, StepRule};
 use crate::private;
@@ -464,9 +465,10 @@ pub fn find(name: &str) -> Result<&'static Row, ConfigError> {
 /// Writes into a spec what its algorithm shares; for whoever makes a new spec.
 ///
 /// # Errors
-/// Fails on an unknown algorithm, on unknown or impossible hyper-parameters, and on epochs ahead where there can be none. It
+/// Fails on an unknown algorithm or measure, on unknown or impossible hyper-parameters, and on epochs ahead where there can be none. It
 /// fails, too, on what does not go with statistics of peers that agree, with a promise of privacy, or with masked sums.
 pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
+    metric::of(spec)?;
     let row = find(&spec.algorithm)?;
     if spec.training.ahead_epochs > 0 && !row.trains_ahead {
         let can: Vec<&str> = TABLE

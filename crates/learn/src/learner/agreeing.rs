@@ -158,6 +158,9 @@ impl Learner {
                 let alone = |inputs| agreement.forward(&own, inputs);
                 device.run(|| noised.choose(&alone, validation, device.tensors()));
             }
+        } else if self.parts.regression.is_none() {
+            return;
         }
+        self.guard();
     }
 }

@@ -146,6 +146,7 @@ impl Learner {
             device: self.parts.device.tensors(),
             seeds: [self.training.seed, self.training.node_seed],
             budget: &self.training.budget,
+            judge: self.judge,
         })
     }
 
@@ -169,6 +170,7 @@ impl Learner {
             self.parts
                 .device
                 .run(|| statistics.choose_again(&predictor, &class_counts, validation, tensors));
+            self.guard();
         }
     }
 

@@ -111,6 +111,7 @@ impl Learner {
             self.parts
                 .device
                 .run(|| statistics.adopt(&own, &class_counts, validation, tensors));
+            self.guard();
         }
     }
 }

@@ -6,6 +6,7 @@ use burn::tensor::Tensor;
 use fednode_core::work::Watch;
 use fednode_core::{NodeId, ParamSet, PoolMember, PoolOutcome, Score, Scores, Served};
 use fednode_data::Samples;
+use fednode_measure::Predictions;
 use fednode_mix::{Measure, energy};
 
 use super::Node;
@@ -20,6 +21,7 @@ use crate::algorithm::Output;
 use crate::error::LearnError;
 use crate::evaluate;
 use crate::feature_cache::FeatureCache;
+use crate::metric;
 
 /// On how many samples modules are compared before it is known which come in.
 const SAMPLE: usize = 64;
@@ -82,7 +84,10 @@ pub(crate) fn assemble(
             trained.map(|candidate| candidate.mass.as_slice()),
         ),
         refused: stage.members.refused.clone(),
-        served: stage.verdict(candidate.as_ref().err().copied(), &validation),
+        served: match candidate.as_ref() {
+            Ok(candidate) => stage.verdict(&candidate.mixture, &validation),
+            Err(obstacle) => own_module(obstacle),
+        },
         epochs: trained.map_or(0, |_| spec.epochs),
         unseen: (node.data.train.len() - stage.training.len()) as u32,
         best_epoch: trained.map(|candidate| candidate.epoch),
@@ -114,12 +119,34 @@ impl Node<'_> {
         samples: &Samples,
         forward: &(dyn Fn(Tensor<2>) -> Tensor<2> + Sync),
     ) -> Score {
-        let output = |inputs| Output {
-            logits: forward(inputs),
-            chosen: None,
-            n_experts: 0,
-        };
+        let output = |inputs| plain(forward(inputs));
         evaluate::evaluate(&output, samples, self.classes, self.device).score
+    }
+
+    /// Puts what a function predicts from inputs beside the truth; nothing without samples.
+    fn predict(
+        &self,
+        samples: &Samples,
+        forward: &(dyn Fn(Tensor<2>) -> Tensor<2> + Sync),
+    ) -> Option<Predictions> {
+        let output = |inputs| plain(forward(inputs));
+        let predictions = evaluate::predict(&output, samples, self.device);
+        metric::beside(&predictions, samples).ok()
+    }
+}
+
+/// Returns the output of a model without experts.
+fn plain(logits: Tensor<2>) -> Output {
+    Output {
+        logits,
+        chosen: None,
+        n_experts: 0,
+    }
+}
+
+fn own_module(reason: &str) -> Served {
+    Served::Own {
+        reason: reason.to_owned(),
     }
 }
 
@@ -217,20 +244,35 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Decides what is served, given why there is no mixture, if there is none.
-    fn verdict(&self, obstacle: Option<&str>, validation: &Scores) -> Served {
-        let is_worse = validation
-            .mixture
-            .is_some_and(|mixture| mixture.accuracy < validation.own.accuracy);
-        let worse = "the mixture is worse than the own module on the validation samples";
-        let reason = obstacle.or(if self.spec.guard && is_worse {
-            Some(worse)
-        } else {
-            None
+    /// Decides whether the mixture is served.
+    fn verdict(&self, mixture: &Mixture, validation: &Scores) -> Served {
+        if self.spec.guard && self.is_worse(mixture, validation) {
+            return own_module(
+                "the mixture is worse than the own module on the validation samples",
+            );
+        }
+        Served::Mixture
+    }
+
+    /// Tells whether the mixture is worse than the own module on the validation samples: by the measure that the spec names,
+    /// or by accuracy where it names none or that has no value.
+    fn is_worse(&self, mixture: &Mixture, validation: &Scores) -> bool {
+        let by_accuracy = |mixture: Score| mixture.accuracy < validation.own.accuracy;
+        self.is_worse_by_measure(mixture)
+            .unwrap_or_else(|| validation.mixture.is_some_and(by_accuracy))
+    }
+
+    fn is_worse_by_measure(&self, mixture: &Mixture) -> Option<bool> {
+        let judge = self.node.judge?;
+        let (samples, own) = (&self.node.data.validation, &self.members.weights[OWN]);
+        let (algorithm, modular) = (self.node.algorithm, self.node.modular);
+        let of_mixture = self.node.predict(samples, &|inputs| {
+            mixture.forward(algorithm, modular, own, inputs)
         });
-        reason.map_or(Served::Mixture, |reason| Served::Own {
-            reason: reason.to_owned(),
-        })
+        let of_own = self
+            .node
+            .predict(samples, &|inputs| algorithm.forward(inputs).logits);
+        judge.is_worse(&of_mixture?, &of_own?)
     }
 
     /// Tells why no gate is trained.

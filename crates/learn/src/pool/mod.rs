@@ -33,6 +33,7 @@ use fednode_data::Split;
 
 use crate::algorithm::{Algorithm, Modular, ModuleKind};
 use crate::feature_cache::CacheBudget;
+use crate::metric::Judge;
 
 pub(crate) use assemble::assemble;
 pub(crate) use fine_tune::fine_tune;
@@ -53,6 +54,8 @@ pub(crate) struct Node<'a> {
     /// The federation's seed and the node's.
     pub(crate) seeds: [u64; 2],
     pub(crate) budget: &'a CacheBudget,
+    /// Judges by the measure that the spec names, if it names one; else accuracy decides.
+    pub(crate) judge: Option<Judge>,
 }
 
 impl Node<'_> {

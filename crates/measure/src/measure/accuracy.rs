@@ -7,6 +7,7 @@ use crate::Classified;
 pub(super) const ROW: Row = Row {
     measure: Measure::Accuracy,
     name: "accuracy",
+    label: "accuracy",
     about: "share of rows whose class is predicted",
     better: Better::Higher,
     is_share: true,

@@ -14,6 +14,7 @@ use crate::Classified;
 pub(super) const ROW: Row = Row {
     measure: Measure::Auprc,
     name: "auprc",
+    label: "AUPRC",
     about: "average precision over all thresholds: AUROC's sibling for rare classes",
     better: Better::Higher,
     is_share: true,

@@ -14,6 +14,7 @@ use crate::Classified;
 pub(super) const ROW: Row = Row {
     measure: Measure::Auroc,
     name: "auroc",
+    label: "AUROC",
     about: "share of pairs of rows of different classes that are in the right order",
     better: Better::Higher,
     is_share: true,

@@ -10,6 +10,7 @@ use crate::Classified;
 pub(super) const ROW: Row = Row {
     measure: Measure::BalancedAccuracy,
     name: "balanced-accuracy",
+    label: "balanced accuracy",
     about: "mean over the classes of the share of a class's rows that are recognised",
     better: Better::Higher,
     is_share: true,

@@ -11,6 +11,7 @@ use crate::Classified;
 pub(super) const ROW: Row = Row {
     measure: Measure::Brier,
     name: "brier",
+    label: "Brier score",
     about: "mean squared error of the probabilities: 0 to 1 with two classes, 0 to 2 with more",
     better: Better::Lower,
     is_share: false,

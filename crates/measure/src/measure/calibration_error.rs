@@ -14,6 +14,7 @@ const BINS: usize = 15;
 pub(super) const ROW: Row = Row {
     measure: Measure::CalibrationError,
     name: "calibration-error",
+    label: "calibration error",
     about: "mean distance of confidence from accuracy, in 15 bins of confidence",
     better: Better::Lower,
     is_share: true,

@@ -11,6 +11,7 @@ use crate::Classified;
 pub(super) const ROW: Row = Row {
     measure: Measure::LogLoss,
     name: "log-loss",
+    label: "log loss",
     about: "mean negative logarithm of the true class's probability",
     better: Better::Lower,
     is_share: false,

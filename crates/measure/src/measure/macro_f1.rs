@@ -12,6 +12,7 @@ use crate::Classified;
 pub(super) const ROW: Row = Row {
     measure: Measure::MacroF1,
     name: "macro-f1",
+    label: "macro-F1",
     about: "mean over the classes of the harmonic mean of precision and recall",
     better: Better::Higher,
     is_share: true,

@@ -7,6 +7,7 @@ use crate::Estimated;
 pub(super) const ROW: Row = Row {
     measure: Measure::Mae,
     name: "mae",
+    label: "MAE",
     about: "mean absolute error, in the unit of the target",
     better: Better::Lower,
     is_share: false,

@@ -13,6 +13,7 @@ use crate::Estimated;
 pub(super) const ROW: Row = Row {
     measure: Measure::R2,
     name: "r2",
+    label: "R²",
     about: "share of the target's variance that is explained: 1 at best, 0 for the mean",
     better: Better::Higher,
     is_share: true,

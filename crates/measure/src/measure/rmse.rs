@@ -7,6 +7,7 @@ use crate::Estimated;
 pub(super) const ROW: Row = Row {
     measure: Measure::Rmse,
     name: "rmse",
+    label: "RMSE",
     about: "root of the mean squared error, in the unit of the target",
     better: Better::Lower,
     is_share: false,

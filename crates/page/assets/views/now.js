@@ -2,10 +2,10 @@
 
 import { BarList, makeBar, makeLegend, partsOf, setBar } from "../bars.js";
 import { el, keyed, section, setAttribute, setRows, setStyle, setText, show, table } from "../dom.js";
-import { count, decimal, moment, of, percent, seconds } from "../format.js";
+import { capital, count, decimal, moment, of, percent, seconds } from "../format.js";
 import { meanNow } from "../curves.js";
 import { ACCURACY, ROUND } from "../rounds.js";
-import { roundsInAll, shown, trainers } from "../state.js";
+import { roundsInAll, scoreOf, shown, trainers } from "../state.js";
 import { Tiles } from "../tiles.js";
 import { owed, waitedSeconds, waitWords } from "../waits.js";
 import { ADDING, PARTS, PHASES } from "../words.js";
@@ -98,7 +98,7 @@ function tilesOf(state, nodes, time) {
   }
   const accuracy = meanNow(training);
   if (accuracy !== null) {
-    tiles.push({ key: "accuracy", name: "Accuracy now", value: percent(accuracy), note: training.length > 1 ? "mean over test samples" : "of its test samples" });
+    tiles.push({ key: "accuracy", name: `${capital(scoreOf(state))} now`, value: percent(accuracy), note: training.length > 1 ? "mean over test samples" : "of its test samples" });
   }
   const trouble = nodes.reduce((sum, node) => sum + node.nTrouble, 0);
   tiles.push({ key: "trouble", name: "Trouble in the log", value: trouble === 0 ? "none" : of(trouble, "line"), note: trouble === 0 ? "" : "see Log" });
@@ -133,7 +133,7 @@ function updateNode(element, node, { state, time, isOne }) {
   if (!hasBar) return;
   const parts = newest(node);
   setBar(bar.children[0], parts, parts.whole || 1, `Round ${node.rows.last} of ${node.name}`);
-  setText(bar.children[1], `Round ${node.rows.last} took ${seconds(parts.round)}, accuracy ${percent(node.rows.newest(ACCURACY))}`);
+  setText(bar.children[1], `Round ${node.rows.last} took ${seconds(parts.round)}, ${scoreOf(state)} ${percent(node.rows.newest(ACCURACY))}`);
 }
 
 function newest(node) {

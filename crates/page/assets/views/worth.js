@@ -3,10 +3,11 @@
 import { LineChart, showChart } from "../charts.js";
 import { axis, lastRound, meanNow, ofNode, Spread } from "../curves.js";
 import { el, section, setRows, setText, table } from "../dom.js";
-import { count, decimal, percent, points } from "../format.js";
+import { capital, count, decimal, percent, points, significant } from "../format.js";
 import { ACCURACY, BEFORE, LOSS, ROUND, SOURCES, TEST_SAMPLES } from "../rounds.js";
-import { nameOf, roundsInAll, shown, trainers } from "../state.js";
+import { nameOf, roundsInAll, scoreOf, shown, trainers } from "../state.js";
 import { Tiles } from "../tiles.js";
+import { MEASURES } from "../words.js";
 
 const part = {};
 const MANY = [
@@ -24,18 +25,19 @@ const ONE = [
 export function make(root) {
   part.tiles = new Tiles();
   part.note = el("p", { class: "hint" });
+  part.measured = el("p", { class: "hint" });
   part.after = new Spread(ACCURACY);
   part.before = new Spread(BEFORE);
-  part.many = new LineChart({ title: "Accuracy by round", lines: MANY, format: percent, thin: "each node after the exchange" });
-  part.one = new LineChart({ title: "Accuracy of this node by round", lines: ONE, format: percent });
-  part.table = table("Accuracy of each node", ["Node", { text: "Served", number: true, hint: "What its model answers rightly" },
-    { text: "Alone", number: true, hint: "What a model of its own data alone answers rightly" }, { text: "Difference", number: true },
-    { text: "Before the exchange", number: true }, { text: "Loss", number: true, hint: "Cross-entropy on the test samples: lower is better" },
+  part.many = new LineChart({ title: "By round", lines: MANY, format: percent, thin: "each node after the exchange" });
+  part.one = new LineChart({ title: "This node by round", lines: ONE, format: percent });
+  part.table = table("Each node", ["Node", { text: "Served", number: true, hint: "How good its model is on its test samples" },
+    { text: "Alone", number: true, hint: "How good a model of its own data alone is" }, { text: "Difference", number: true },
+    { text: "Before the exchange", number: true }, { text: "Loss", number: true, hint: "On the test samples: lower is better" },
     { text: "Foreign sources", number: true }, { text: "Test samples", number: true }, { text: "Round", number: true }]);
-  root.append(part.tiles.root, part.note,
-    section("Accuracy by round", "The exchange is what the nodes get from each other in a round: experts, or the mean of their models.",
+  root.append(part.tiles.root, part.note, part.measured,
+    section("Round by round", "The exchange is what the nodes get from each other in a round: experts, or the mean of their models.",
       part.many.root, part.one.root),
-    section("Node by node", "Served: with the others' help. Alone: a model of the node's own data only. The difference is in percentage points.",
+    section("Node by node", "Served: with the others' help. Alone: a model of the node's own data only.",
       part.table.scroll));
 }
 
@@ -46,6 +48,9 @@ export function update({ state, picked }) {
   const isOne = picked !== null;
   part.tiles.set(isOne && all.length > 1 ? tilesOfNode(state, nodes[0]) : tilesOf(state, nodes));
   setText(part.note, isOne && state.summary && all.length > 1 ? "" : noteOf(state, nodes));
+  setText(part.measured, measuredOf(state));
+  part.many.rename(`${capital(scoreOf(state))} by round`);
+  part.one.rename(`${capital(scoreOf(state))} of this node by round`);
   showChart(part.one, isOne);
   showChart(part.many, !isOne);
   const end = Math.max(lastRound(nodes), (nodes[0] && roundsInAll(state, nodes[0])) || 0, 2);
@@ -55,31 +60,51 @@ export function update({ state, picked }) {
   setRows(part.table, nodes.map((node) => rowOf(state, node)));
 }
 
-function tilesOf(state, nodes) {
-  const told = state.summary;
+function tilesOf(state, nodes, told = state.summary) {
   if (!told || typeof told.served !== "number") {
-    return [{ key: "so-far", name: "Accuracy so far", value: percent(meanNow(nodes) ?? NaN), note: "after the exchange" },
+    return [{ key: "so-far", name: `${capital(scoreOf(state))} so far`, value: percent(meanNow(nodes) ?? NaN), note: "after the exchange" },
       { key: "alone", name: "Alone", value: "not known yet" }];
   }
   const [low, high] = told.interval ?? [NaN, NaN];
-  const tiles = [{ key: "served", name: "Served", value: percent(told.served), note: "answered rightly with the others' help" },
-    { key: "alone", name: "Alone", value: percent(told.alone), note: "each node with its own data only" },
-    { key: "difference", name: "Difference", value: points(told.difference),
-      note: told.interval ? `95 % interval: ${points(low)} to ${points(high)}` : "" }];
+  const measure = measureOf(state);
+  const tiles = [{ key: "served", name: "Served", value: measured(measure, told.served), note: `${measure.word} with the others' help` },
+    { key: "alone", name: "Alone", value: measured(measure, told.alone), note: "each node with its own data only" },
+    { key: "difference", name: "Difference", value: gain(measure, told.difference),
+      note: told.interval ? `95 % interval: ${gain(measure, low)} to ${gain(measure, high)}` : "" }];
   const worst = told.worst_node;
   if (worst) {
     const name = state.nodes[worst.shard - 1]?.name ?? `node ${worst.shard}`;
-    tiles.push({ key: "worst", name: `Worst node: ${name}`, value: percent(worst.served), note: `alone ${percent(worst.alone)}, ${count(worst.test_samples)} test samples` });
+    tiles.push({ key: "worst", name: `Worst node: ${name}`, value: measured(measure, worst.served), note: `alone ${measured(measure, worst.alone)}, ${count(worst.test_samples)} test samples` });
   }
   return tiles;
 }
 
 function tilesOfNode(state, node) {
   const told = node && toldOf(state, node);
-  if (!told || typeof told.served !== "number") return node ? tilesOf({ summary: null }, [node]) : [];
-  return [{ key: "served", name: "Served", value: percent(told.served), note: "answered rightly with the others' help" },
-    { key: "alone", name: "Alone", value: percent(told.alone), note: "with its own data only" },
-    { key: "difference", name: "Difference", value: points(told.served - told.alone), note: `on ${count(told.test_samples)} test samples` }];
+  if (!told || typeof told.served !== "number") return node ? tilesOf(state, [node], null) : [];
+  const measure = measureOf(state);
+  return [{ key: "served", name: "Served", value: measured(measure, told.served), note: `${measure.word} with the others' help` },
+    { key: "alone", name: "Alone", value: measured(measure, told.alone), note: "with its own data only" },
+    { key: "difference", name: "Difference", value: gain(measure, gained(measure, told)), note: `on ${count(told.test_samples)} test samples` }];
+}
+
+const measureOf = (state) => MEASURES[state.summary?.measure] ?? MEASURES.accuracy;
+
+const measured = (measure, value) => (measure.isShare ? percent(value) : significant(value));
+
+// Returns by how much a node is better served than alone.
+const gained = (measure, { served, alone }) => (measure.isLess ? alone - served : served - alone);
+
+// Writes by how much something is better.
+function gain(measure, better) {
+  if (measure.isShare) return points(better);
+  return better > 0 ? `+${significant(better)}` : significant(better).replace("-", "−");
+}
+
+function measuredOf(state) {
+  const { word, isLess } = measureOf(state);
+  if (!state.summary?.measure || word === "accuracy") return "";
+  return `Served and alone are judged by ${word}${isLess ? ", of which less is better" : ""}.`;
 }
 
 const toldOf = (state, node) => state.summary?.per_node?.find((one) => (node.id ? one.node_id === node.id : one.shard === node.index + 1));
@@ -134,11 +159,13 @@ function drawOne(node, all, options) {
 function rowOf(state, node) {
   const told = toldOf(state, node);
   const { rows } = node;
-  const served = told?.served ?? rows.newest(ACCURACY);
-  const difference = typeof told?.served === "number" && typeof told?.alone === "number" ? told.served - told.alone : NaN;
+  const measure = measureOf(state);
+  // Before there is a verdict the newest score stands there; afterwards a node without test samples has none.
+  const served = state.summary?.measure ? measured(measure, told?.served) : percent(rows.newest(ACCURACY));
+  const difference = typeof told?.served === "number" && typeof told?.alone === "number" ? gained(measure, told) : NaN;
   return {
     key: node.index, class: difference < 0 ? "worse" : "",
-    cells: [node.id ? nameOf(state, node.id) : node.name, percent(served), percent(told?.alone), points(difference), percent(rows.newest(BEFORE)),
+    cells: [node.id ? nameOf(state, node.id) : node.name, served, measured(measure, told?.alone), gain(measure, difference), percent(rows.newest(BEFORE)),
       decimal(rows.newest(LOSS), 3), count(rows.newest(SOURCES)), count(rows.newest(TEST_SAMPLES)), count(rows.last)],
   };
 }

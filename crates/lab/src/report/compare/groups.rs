@@ -56,7 +56,9 @@ pub(crate) struct Setting {
 /// A number of a headline: its name, and the function.
 type Number = (&'static str, fn(&Headline) -> Option<f64>);
 /// The numbers of a headline, by name.
-pub(crate) const HEADLINES: [Number; 10] = [
+pub(crate) const HEADLINES: [Number; 12] = [
+    ("served", |headline| headline.served),
+    ("alone", |headline| headline.alone),
     ("mean, last round", |headline| headline.mean_accuracy),
     ("before exchange", |headline| {
         headline.mean_accuracy_before_exchange

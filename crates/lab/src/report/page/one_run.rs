@@ -1,6 +1,7 @@
 //! The part of a page about one run: its numbers, plots, nodes, pools and settings.
 
 use super::{Shown, contrasts, rounds};
+use crate::control::Worth;
 use crate::report::figures::{MOST_BARS, MOST_ROWS};
 use crate::report::html::{self, numbers, words};
 use crate::report::run::{Comparator, Headline, Node, Run, short};
@@ -58,6 +59,7 @@ fn about(run: &Run) -> String {
             escape(&rounds(run))
         ),
     };
+    text += &worth(run.summary.as_ref());
     if run.torn_lines > 0 {
         text += &format!(
             "<p class=\"warn\">{} torn line(s) of metrics.jsonl were skipped.</p>\n",
@@ -74,10 +76,39 @@ fn about(run: &Run) -> String {
     text
 }
 
+/// Says whether joining was worth it, and what accuracy means where a number is predicted.
+fn worth(summary: Option<&Summary>) -> String {
+    let Some(summary) = summary else {
+        return String::new();
+    };
+    let sentence = summary.worth.as_ref().map(Worth::sentence);
+    let mut text = sentence.map_or_else(String::new, |sentence| {
+        format!("<p><strong>{}</strong></p>\n", escape(&sentence))
+    });
+    if let Some(target) = &summary.target {
+        text += &format!(
+            "<p>These nodes predict the number <code>{}</code>: what this page calls accuracy is R², the share of its variance \
+             that is explained.</p>\n",
+            escape(target)
+        );
+    }
+    text
+}
+
 /// A number of the headline: its name, itself, and what it means.
 type Number = (&'static str, fn(&Headline) -> Option<f64>, &'static str);
 
-const NUMBERS: [Number; 9] = [
+const NUMBERS: [Number; 11] = [
+    (
+        "Served",
+        |headline| headline.served,
+        "what the federation left the nodes with, by the measure above",
+    ),
+    (
+        "Alone",
+        |headline| headline.alone,
+        "what each node does by itself, by the same measure",
+    ),
     (
         "Mean accuracy, last round",
         |headline| headline.mean_accuracy,
