@@ -78,6 +78,8 @@ pub enum Behaviour {
     FalseSeed,
     /// Under masks it gives away shares that are not of its secrets, and is silent when they are needed.
     FalseShares,
+    /// Under masks its part weighs twenty times what it should.
+    HeavyPart,
     /// Under masks it agrees to one set of survivors after the other.
     AgreesTwice,
     /// It says random things at random times.

@@ -350,6 +350,41 @@ fn parts_are_added_up_once_in_the_last_round_if_that_is_wanted() {
     }
 }
 
+/// A later round would put a false mean right. There is none after the only sum, so all look, however seldom they do otherwise.
+#[test]
+fn nobody_takes_a_false_sum_where_it_is_the_only_one() {
+    let mut lies = 0;
+    for more in 0..6 {
+        let mut scenario = once(6, 4).with(6, Behaviour::FalseMean);
+        scenario.seed += more;
+        scenario.spec.round.audit = 0.0;
+        let played = play(&scenario);
+        let seen = &played.outcome.observed;
+        lies += seen.false_means.len();
+        let adopted = seen
+            .adopted
+            .iter()
+            .filter(|(.., mean)| seen.false_means.contains(mean));
+        assert_eq!(adopted.count(), 0, "seed {}", scenario.seed);
+        played.check_is_once();
+    }
+    assert!(lies > 0);
+}
+
+/// Nobody sees whose part it is, so the sum is nobody's. The federation ends all the same.
+#[test]
+fn a_total_to_which_one_part_counts_twenty_times_is_not_taken() {
+    for has_aggregator in [true, false] {
+        let mut scenario = once(6, 4).with(2, Behaviour::HeavyPart);
+        scenario.aggregator = has_aggregator;
+        let played = play(&scenario);
+        assert_eq!(played.check_means(), BTreeMap::new());
+        assert!(!played.heard.unmasked.is_empty(), "it was opened");
+        played.check_is_once();
+        played.check_blame();
+    }
+}
+
 /// Of eight two may be missing. With three missing masks stay on, since the noise of five is less than was promised.
 #[test]
 fn a_sum_that_is_made_once_has_three_quarters_of_all_or_does_not_open() {

@@ -11,7 +11,7 @@ use fednode_core::{
     BlobId, BlobRef, ExpertOffer, InlineProxies, LocalReport, ParamSet, Precision, ProxyOffer,
     ProxySet, Round,
 };
-use fednode_engine::masks::UnmaskOrder;
+use fednode_engine::masks::{Masked, UnmaskOrder};
 use fednode_engine::{
     AverageOrder, AverageReport, Input, MergeOrder, MergeReport, Purpose, execute,
 };
@@ -385,7 +385,10 @@ fn averaged(
     let Some(mut mean) = mean else {
         return report;
     };
-    let lies = behaviour == Some(Behaviour::FalseMean) && purpose == Purpose::Close;
+    // Where nothing is added up, everybody knows what the mean is: the one that all started from.
+    let adds_up = |masked: &Masked| !masked.sum().summed(&order.members).is_empty();
+    let adds_up = order.masked.as_deref().is_none_or(adds_up);
+    let lies = behaviour == Some(Behaviour::FalseMean) && purpose == Purpose::Close && adds_up;
     if lies {
         mean.iter_mut()
             .for_each(|(_, tensor)| tensor.values_mut()[0] += 0.5);

@@ -20,6 +20,9 @@ pub(super) enum Part {
     Mean(BlobRef),
 }
 
+/// How much more a heavy part weighs.
+const TIMES: u32 = 20;
+
 /// A member's shared part, and its offer for the next sum.
 pub(super) struct Published {
     pub(super) part: Option<Part>,
@@ -92,6 +95,8 @@ fn masked(
         Weighting::Uniform => 1,
         Weighting::Samples => n_samples,
     };
+    let is_heavy = ground.behaviour(member) == Some(Behaviour::HeavyPart);
+    let weight = weight * if is_heavy { TIMES } else { 1 };
     let refuse = |error: &dyn std::fmt::Display| WorkError::Training(error.to_string());
     let mut vector = parts::vector(part, weight).map_err(|error| refuse(&error))?;
     let node = ground.members[member].id;
