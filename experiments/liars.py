@@ -1,9 +1,9 @@
-"""How many points do honest nodes lose by two liars of seven?
+"""How many points do honest nodes lose by liars? Two of seven, or with another experiment six of twenty under masks.
 
     fednode simulate experiments/liars.toml
-    python experiments/liars.py runs/liars
+    python experiments/liars.py runs/liars [experiments/liars-masked.toml]
 
-Each run has the honest nodes only. Every regime is compared with `absent`, in which the liars are not there, node by node and
+Each run has the honest nodes only. Every regime is compared with the first one of the file, in which nobody lies, node by node and
 seed by seed: the same data, the same draws. The table has the mean difference in percentage points, its standard error over
 these pairs, and the largest loss of a node over its seeds. Accuracy is that of the last round, or of what a pool serves.
 """
@@ -14,8 +14,6 @@ import pathlib
 import statistics
 import sys
 import tomllib
-
-BEFORE = "absent"
 
 
 def accuracies(folder):
@@ -33,17 +31,17 @@ def folder_name(name):
     return "".join(c if c.isascii() and (c.isalnum() or c in ".=-") else "_" for c in name)
 
 
-def compare(runs, regime, variant, seeds):
+def compare(runs, base, regime, variant, seeds):
     """Returns the cell of a table: the difference to the run without liars."""
     by_node, banned = {}, 0
     for seed in seeds:
-        folders = [runs / f"{folder_name(f'{name} {variant}')}-seed{seed}" for name in (BEFORE, regime)]
+        folders = [runs / f"{folder_name(f'{name} {variant}')}-seed{seed}" for name in (base, regime)]
         if not all((folder / "summary.json").exists() for folder in folders):
             return "failed"
         (before, _), (after, bans) = map(accuracies, folders)
         banned += len(bans)
-        for node, accuracy in before.items():
-            by_node.setdefault(node, []).append(100 * (after[node] - accuracy))
+        for node, accuracy in after.items():
+            by_node.setdefault(node, []).append(100 * (accuracy - before[node]))
     differences = [difference for node in by_node.values() for difference in node]
     error = statistics.stdev(differences) / math.sqrt(len(differences))
     worst = min(statistics.mean(node) for node in by_node.values())
@@ -52,22 +50,23 @@ def compare(runs, regime, variant, seeds):
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
     runs = pathlib.Path(sys.argv[1])
-    experiment = tomllib.loads(pathlib.Path(__file__).with_suffix(".toml").read_text())
-    regimes = [regime["name"] for regime in experiment["regime"] if regime["name"] != BEFORE]
+    file = pathlib.Path(sys.argv[2]) if len(sys.argv) == 3 else pathlib.Path(__file__).with_suffix(".toml")
+    experiment = tomllib.loads(file.read_text())
+    base, *regimes = [regime["name"] for regime in experiment["regime"]]
     variants = [variant["name"] for variant in experiment["variant"]]
-    print("| | " + " | ".join(["alone together", *regimes]) + " |")
+    print("| | " + " | ".join([base, *regimes]) + " |")
     print("|---|" + "---|" * (1 + len(regimes)))
     for variant in variants:
-        folders = [runs / f"{folder_name(f'{BEFORE} {variant}')}-seed{seed}" for seed in experiment["seeds"]]
+        folders = [runs / f"{folder_name(f'{base} {variant}')}-seed{seed}" for seed in experiment["seeds"]]
         played = [folder for folder in folders if (folder / "summary.json").exists()]
         if not played:
             continue
         honest = [100 * value for folder in played for value in accuracies(folder)[0].values()]
         seeds = [seed for seed, folder in zip(experiment["seeds"], folders) if folder in played]
-        cells = [compare(runs, regime, variant, seeds) for regime in regimes]
+        cells = [compare(runs, base, regime, variant, seeds) for regime in regimes]
         print(f"| {variant} | " + " | ".join([f"{statistics.mean(honest):.1f} %", *cells]) + " |")
 
 
