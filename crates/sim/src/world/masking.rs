@@ -95,10 +95,20 @@ fn masked(
         Weighting::Uniform => 1,
         Weighting::Samples => n_samples,
     };
-    let is_heavy = ground.behaviour(member) == Some(Behaviour::HeavyPart);
+    let behaviour = ground.behaviour(member);
+    let is_heavy = behaviour == Some(Behaviour::HeavyPart);
     let weight = weight * if is_heavy { TIMES } else { 1 };
     let refuse = |error: &dyn std::fmt::Display| WorkError::Training(error.to_string());
-    let mut vector = parts::vector(part, weight).map_err(|error| refuse(&error))?;
+    // A total asks nobody for its samples: whoever has each of them twenty times puts in twenty times as much.
+    let is_repeated = behaviour == Some(Behaviour::Repeated) && order.sum.is_total();
+    let mut repeated = part.clone();
+    if is_repeated {
+        let all = repeated
+            .iter_mut()
+            .flat_map(|(_, tensor)| tensor.values_mut());
+        all.for_each(|value| *value *= TIMES as f32);
+    }
+    let mut vector = parts::vector(&repeated, weight).map_err(|error| refuse(&error))?;
     let node = ground.members[member].id;
     let (entropy, key) = (entropy(ground, member, round), key(node));
     let me = turn::Me { node, key: &key };
