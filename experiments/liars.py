@@ -64,7 +64,10 @@ def main():
         played = [folder for folder in folders if (folder / "summary.json").exists()]
         if not played:
             continue
-        honest = [100 * value for folder in played for value in accuracies(folder)[0].values()]
+        # Where the liars are honest in the first regime, they are left out of it all the same.
+        liars_out = runs / f"{folder_name(f'{regimes[0]} {variant}')}-seed{experiment['seeds'][0]}"
+        nodes = accuracies(liars_out)[0] if (liars_out / "summary.json").exists() else accuracies(played[0])[0]
+        honest = [100 * value for folder in played for node, value in accuracies(folder)[0].items() if node in nodes]
         seeds = [seed for seed, folder in zip(experiment["seeds"], folders) if folder in played]
         cells = [compare(runs, base, regime, variant, seeds) for regime in regimes]
         print(f"| {variant} | " + " | ".join([f"{statistics.mean(honest):.1f} %", *cells]) + " |")

@@ -43,10 +43,10 @@ fn main() -> process::ExitCode {
     }
 }
 
-/// What computes for others, and passes its panics on to them: the tensor library's two threads of a device, and those that compute on
-/// the CPU. A device is polled in threads without a name.
+/// What computes for others, and passes its panics on to them: the tensor library's two threads of a device. A device is polled in
+/// threads without a name.
 const HELPERS: Helpers = Helpers {
-    threads: &["DSU-", "DSD-", "compute-"],
+    threads: &["DSU-", "DSD-"],
     sources: &["/cubecl", "/wgpu", "/burn-"],
 };
 

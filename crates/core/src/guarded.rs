@@ -4,14 +4,13 @@
 //! [`guarded`]. A program whose panic hook ends the process asks [`is_guarded`] first, and leaves the panic to whoever catches it.
 
 use std::cell::Cell;
-use std::panic::Location;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::panic::{AssertUnwindSafe, Location, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// How many threads do guarded work.
 static GUARDED: AtomicUsize = AtomicUsize::new(0);
-/// Whether a panic was caught: what was given up then may panic again on its way out.
-static WAS_CAUGHT: AtomicBool = AtomicBool::new(false);
+/// Whether what helpers work for is given up, see [`give_helpers_up`].
+static ARE_GIVEN_UP: AtomicBool = AtomicBool::new(false);
 
 thread_local! {
     /// How many guards the work of this thread is within.
@@ -25,7 +24,6 @@ thread_local! {
 pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     let _within = Within::enter();
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-        WAS_CAUGHT.store(true, Ordering::Relaxed);
         let text = panic
             .downcast_ref::<String>()
             .map(String::as_str)
@@ -33,6 +31,28 @@ pub fn guarded<T>(work: impl FnOnce() -> T) -> Result<T, String> {
         let first_line = text.and_then(|text| text.lines().next());
         first_line.unwrap_or("without a word").to_owned()
     })
+}
+
+/// The guard of a thread, for work that another thread does in its place and whose panics come back.
+#[derive(Debug, Clone, Copy)]
+pub struct Carried(usize);
+
+impl Carried {
+    /// Takes up the guard of this thread, if it is within one.
+    pub fn from_here() -> Self {
+        Self(DEPTH.get())
+    }
+
+    /// Does work under that guard. A panic goes on to whoever waits for it.
+    pub fn over<T>(self, work: impl FnOnce() -> T) -> T {
+        let _within = (self.0 > 0).then(Within::enter);
+        work()
+    }
+}
+
+/// Says that a device is given up after a panic: its helpers may panic again while it is put away, and nobody waits for them.
+pub fn give_helpers_up() {
+    ARE_GIVEN_UP.store(true, Ordering::Relaxed);
 }
 
 /// Who works for others, and passes panics on to them.
@@ -44,10 +64,9 @@ pub struct Helpers {
     pub sources: &'static [&'static str],
 }
 
-/// Tells whether a panic of this thread, at this place, is caught by a guard, or comes of one that was.
+/// Tells whether a panic of this thread, at this place, is caught by a guard, or harms nobody any more.
 ///
-/// Helpers are guarded while anybody is. They are, too, once a panic was caught: a device that is lost panics on its own threads
-/// again while it is put away.
+/// Helpers are guarded while anybody is, and once they are given up.
 pub fn is_guarded(place: Option<&Location<'_>>, helpers: Helpers) -> bool {
     let thread = std::thread::current();
     let is_thread = |name: &str| {
@@ -66,8 +85,8 @@ pub fn is_guarded(place: Option<&Location<'_>>, helpers: Helpers) -> bool {
         Some(name) => is_thread(name),
         None => place.is_some_and(is_source),
     };
-    let is_anybody = GUARDED.load(Ordering::Relaxed) > 0 || WAS_CAUGHT.load(Ordering::Relaxed);
-    DEPTH.get() > 0 || (is_helper && is_anybody)
+    let is_waited_for = GUARDED.load(Ordering::Relaxed) > 0;
+    DEPTH.get() > 0 || is_helper && (is_waited_for || ARE_GIVEN_UP.load(Ordering::Relaxed))
 }
 
 /// Counts while it lives.
@@ -116,6 +135,16 @@ mod tests {
         assert_eq!(said, Err("the device is lost".to_owned()));
         assert!(!is_guarded_here());
         assert_eq!(guarded(|| 5), Ok(5));
+    }
+
+    #[test]
+    fn work_that_another_thread_does_is_under_the_same_guard() {
+        let elsewhere = |guard: Carried| {
+            let thread = std::thread::spawn(move || guard.over(|| DEPTH.get() > 0));
+            thread.join().unwrap()
+        };
+        assert!(!elsewhere(Carried::from_here()));
+        assert_eq!(guarded(|| elsewhere(Carried::from_here())), Ok(true));
     }
 
     #[test]

@@ -89,20 +89,36 @@ pub fn merge(
     }
     adoption.mixed = by_owner(&order.rows, &adoption.used, me);
     if let (Some(blob), Some(own)) = (order.adopt, own_shared) {
-        let ratio = largest_norm_ratio(spec);
-        match load(&blob.id).map(|mean| (screen::screen(&mean, own, ratio), mean)) {
-            Some((Ok(()), mean)) => {
-                adoption.shared = Some(mean);
-                adoption.statistics = statistics_of_others(order, me, own, load);
-            }
-            Some((Err(fault), _)) => report.refused_mean = Some(fault.to_string()),
-            None => report.lost_mean = true,
+        adoption.shared = screened_mean(blob.id, own, spec, load, &mut report);
+        if adoption.shared.is_some() {
+            adoption.statistics = statistics_of_others(order, me, own, load);
         }
     }
     // An expert that several rows name is refused once.
     report.rejected.sort_by_key(|(expert, _)| *expert);
     report.rejected.dedup_by(|a, b| a.0 == b.0);
     (adoption, report)
+}
+
+/// Returns the mean to adopt, or notes why it is not adopted.
+fn screened_mean(
+    mean: BlobId,
+    own: &ParamSet,
+    spec: &FederationSpec,
+    load: Load<'_>,
+    report: &mut MergeReport,
+) -> Option<Arc<ParamSet>> {
+    let Some(mean) = load(&mean) else {
+        report.lost_mean = true;
+        return None;
+    };
+    match screen::screen(&mean, own, largest_norm_ratio(spec)) {
+        Ok(()) => Some(mean),
+        Err(fault) => {
+            report.refused_mean = Some(fault.to_string());
+            None
+        }
+    }
 }
 
 /// Returns how many times as large as the own shared part an adopted one may be.

@@ -125,6 +125,7 @@ pub(crate) fn compare(
     interrupts: &Interrupts,
 ) -> anyhow::Result<Option<Worth>> {
     let own = alone(spec).or_fail(ExitCode::Configuration)?;
+    let measure = metric::of(spec).or_fail(ExitCode::Configuration)?;
     let judged: Vec<&Compared> = nodes
         .iter()
         .filter(|node| !node.split.test.is_empty())
@@ -141,19 +142,9 @@ pub(crate) fn compare(
             Ok([beside(&node.served, truth)?, beside(control, truth)?])
         })
         .collect::<anyhow::Result<Vec<[Predictions; 2]>>>()?;
-    let measure = metric::of(spec).or_fail(ExitCode::Configuration)?;
-    let per_node: Vec<NodeWorth> = judged
-        .iter()
-        .zip(&pairs)
-        .filter_map(|(node, pair)| {
-            let [served, alone] = values(measure, pair)?;
-            Some(NodeWorth {
-                shard: node.shard,
-                test_samples: node.split.test.len() as u32,
-                served,
-                alone,
-            })
-        })
+    let nodes = judged.iter().zip(&pairs);
+    let per_node: Vec<NodeWorth> = nodes
+        .filter_map(|(node, pair)| NodeWorth::of(node, measure, pair))
         .collect();
     let gain = |node: &NodeWorth| node.gain(measure);
     let gains = per_node.iter().min_by(|a, b| gain(a).total_cmp(&gain(b)));
@@ -300,6 +291,17 @@ fn measures(nodes: &[[Predictions; 2]]) -> BTreeMap<Measure, [f64; 2]> {
 }
 
 impl NodeWorth {
+    /// Compares what a node serves with what it does alone; nothing where the measure has no value.
+    fn of(node: &Compared, measure: Measure, pair: &[Predictions; 2]) -> Option<Self> {
+        let [served, alone] = values(measure, pair)?;
+        Some(Self {
+            shard: node.shard,
+            test_samples: node.split.test.len() as u32,
+            served,
+            alone,
+        })
+    }
+
     /// Returns how much joining brought.
     pub(crate) fn gain(&self, measure: Measure) -> f64 {
         measure.gain(self.served, self.alone)

@@ -16,6 +16,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use burn::tensor::{Device, DeviceKind};
+use fednode_core::guarded::Carried;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use serde::{Deserialize, Serialize};
 
@@ -223,7 +224,9 @@ impl ComputeDevice {
 
     /// Runs work on the device's own threads.
     pub(crate) fn run<R: Send>(&self, work: impl FnOnce() -> R + Send) -> R {
-        self.threads.install(work)
+        // What panics there is caught by whoever guards this call.
+        let guard = Carried::from_here();
+        self.threads.install(|| guard.over(work))
     }
 }
 

@@ -17,7 +17,7 @@
 //! seen as a lost one.
 
 use fednode_core::ParamSet;
-use fednode_core::guarded::guarded;
+use fednode_core::guarded::{self, guarded};
 use fednode_core::work::{NoisySteps, Order, Outcome, Watch, WorkError, Worker};
 
 /// Makes a worker that computes elsewhere, as it is before the first round.
@@ -97,6 +97,9 @@ impl Fallback {
         let mut spare = self.spare().unwrap_or(Err(WorkError::Died))?;
         let outcome = spare.perform(order, watch);
         let is_lost = matches!(trouble, Trouble::Panic(_));
+        if is_lost {
+            guarded::give_helpers_up();
+        }
         if is_lost || outcome.is_ok() {
             self.replace(spare, trouble.text());
         }

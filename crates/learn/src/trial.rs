@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fednode_core::guarded::guarded;
+use fednode_core::guarded::{self, guarded};
 use fednode_core::work::Progress;
 use fednode_core::{FederationSpec, ParamSet, Round};
 use fednode_data::Split;
@@ -144,6 +144,7 @@ fn of_trial(spec: &FederationSpec) -> FederationSpec {
 /// Does what a GPU may fail at.
 fn tried<T>(work: impl FnOnce() -> Result<T, LearnError>) -> Result<T, TrialError> {
     guarded(work)
+        .inspect_err(|_| guarded::give_helpers_up())
         .map_err(TrialError::Fails)?
         .map_err(|error| TrialError::Fails(error.to_string()))
 }

@@ -60,7 +60,7 @@ pub enum Behaviour {
     Rollback,
     /// It says that it has four billion samples.
     Inflated,
-    /// It says that it has twenty times as many samples as it has.
+    /// It says that it has twenty times as many samples as it has; into a total it puts them twenty times.
     Repeated,
     /// Its step from what it was given is a hundred times as long.
     LongStep,

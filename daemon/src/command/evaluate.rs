@@ -221,11 +221,10 @@ impl Report for Answer {
             .map(row)
             .collect();
         format!(
-            "model     {}\ndata      {} ({} samples)\naccuracy  {}\nloss      {:.4}\n{experts}\n{}\n{}",
+            "model     {}\ndata      {} ({} samples)\nloss      {:.4}\n{experts}\n{}\n{}",
             self.model,
             self.data,
             score.n_samples,
-            percent(score.accuracy),
             score.loss,
             self.measured.table(),
             render(&columns, &rows)

@@ -68,7 +68,7 @@ pub(super) fn pause(rng: &mut ChaCha8Rng) -> Duration {
 }
 
 /// How often somebody counts its samples that has each of them once.
-const TIMES: u32 = 20;
+pub(super) const TIMES: u32 = 20;
 
 impl Lies {
     /// Changes what a liar's machine says.

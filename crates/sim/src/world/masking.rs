@@ -1,5 +1,6 @@
 //! What members do for masked sums. Their keys and random bytes are drawn from the seed: nobody keeps a secret here.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use fednode_core::masked::{Bytes32, MaskOffer, Unmask};
@@ -10,6 +11,7 @@ use fednode_masked::{parts, turn};
 use x25519_dalek::{PublicKey, StaticSecret};
 
 use super::ground::Ground;
+use super::lies::TIMES;
 use crate::scenario::Behaviour;
 
 /// What a member publishes as its shared part.
@@ -19,9 +21,6 @@ pub(super) enum Part {
     /// The mean that it started from.
     Mean(BlobRef),
 }
-
-/// How much more a heavy part weighs.
-const TIMES: u32 = 20;
 
 /// A member's shared part, and its offer for the next sum.
 pub(super) struct Published {
@@ -101,14 +100,13 @@ fn masked(
     let refuse = |error: &dyn std::fmt::Display| WorkError::Training(error.to_string());
     // A total asks nobody for its samples: whoever has each of them twenty times puts in twenty times as much.
     let is_repeated = behaviour == Some(Behaviour::Repeated) && order.sum.is_total();
-    let mut repeated = part.clone();
+    let mut part = Cow::Borrowed(part);
     if is_repeated {
-        let all = repeated
-            .iter_mut()
-            .flat_map(|(_, tensor)| tensor.values_mut());
+        let tensors = part.to_mut().iter_mut();
+        let all = tensors.flat_map(|(_, tensor)| tensor.values_mut());
         all.for_each(|value| *value *= TIMES as f32);
     }
-    let mut vector = parts::vector(&repeated, weight).map_err(|error| refuse(&error))?;
+    let mut vector = parts::vector(&part, weight).map_err(|error| refuse(&error))?;
     let node = ground.members[member].id;
     let (entropy, key) = (entropy(ground, member, round), key(node));
     let me = turn::Me { node, key: &key };

@@ -17,8 +17,6 @@ use crate::table::{self, Decimal, encode};
 pub(in crate::source) const LABEL_NAMES: [&str; 3] = ["label", "class", "target"];
 /// What a column says of rows that are for tests.
 const FOR_TESTS: [&str; 4] = ["test", "true", "yes", "1"];
-/// Bytes by which a Parquet file is known.
-const LONGEST_MARK: u64 = 4;
 /// Longest first line, in bytes.
 const LONGEST_HEADER: u64 = 1 << 20;
 
@@ -70,14 +68,10 @@ pub(super) struct Rows {
 impl Table {
     /// Takes the text of a Parquet file in place of the file. Whether the file is there is found out where it is read.
     pub(super) fn opened(mut self) -> Result<Self, DataError> {
-        let mut start = Vec::new();
+        let mut start = [0; parquet::MAGIC.len()];
         let file = std::fs::File::open(&self.path);
-        let start = file.and_then(|file| {
-            file.take(LONGEST_MARK)
-                .read_to_end(&mut start)
-                .map(|_| start)
-        });
-        if start.is_ok_and(|start| parquet::is_parquet(&start)) {
+        let is_read = file.and_then(|mut file| file.read_exact(&mut start));
+        if is_read.is_ok() && parquet::is_parquet(&start) {
             let bytes = std::fs::read(&self.path).map_err(DataError::read(&self.path))?;
             let text = parquet::written_out(bytes);
             let text = text.map_err(|error| DataError::malformed(&self.path, error.to_string()))?;
