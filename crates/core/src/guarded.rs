@@ -140,8 +140,9 @@ mod tests {
     #[test]
     fn work_that_another_thread_does_is_under_the_same_guard() {
         let elsewhere = |guard: Carried| {
-            let thread = std::thread::spawn(move || guard.over(|| DEPTH.get() > 0));
-            thread.join().unwrap()
+            let thread = std::thread::Builder::new();
+            let asked = thread.spawn(move || guard.over(|| DEPTH.get() > 0));
+            asked.unwrap().join().unwrap()
         };
         assert!(!elsewhere(Carried::from_here()));
         assert_eq!(guarded(|| elsewhere(Carried::from_here())), Ok(true));

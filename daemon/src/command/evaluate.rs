@@ -154,21 +154,23 @@ impl Measured {
             true => percent(value),
             false => significant(value),
         };
-        let rest = Measure::all().filter(|measure| *measure != self.metric);
-        let rows = std::iter::once(self.metric)
-            .chain(rest)
-            .filter_map(|measure| {
-                let value = *self.measures.get(&measure)?;
-                let interval = self.interval.filter(|_| measure == self.metric);
-                let interval = interval.map(|[low, high]| {
-                    format!("{} to {}", shown(measure, low), shown(measure, high))
-                });
-                Some(vec![
-                    measure.label().to_owned(),
-                    shown(measure, value),
-                    interval.unwrap_or_default(),
-                ])
-            });
+        let row = |measure: Measure, value: Option<f64>, interval: Option<[f64; 2]>| {
+            let interval = interval
+                .map(|[low, high]| format!("{} to {}", shown(measure, low), shown(measure, high)));
+            vec![
+                measure.label().to_owned(),
+                value.map_or("none".to_owned(), |value| shown(measure, value)),
+                interval.unwrap_or_default(),
+            ]
+        };
+        let value = self.measures.get(&self.metric).copied();
+        let first = row(self.metric, value, self.interval);
+        let rest = self
+            .measures
+            .iter()
+            .filter(|(measure, _)| **measure != self.metric);
+        let rest = rest.map(|(measure, value)| row(*measure, Some(*value), None));
+        let rows = std::iter::once(first).chain(rest);
         let columns = [text("measure"), number("value"), text("95 % interval")];
         render(&columns, &rows.collect::<Vec<_>>())
     }

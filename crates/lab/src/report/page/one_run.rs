@@ -311,3 +311,41 @@ fn settings(run: &Run) -> String {
         .collect();
     html::table(&[words("setting"), words("value")], &rows)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::NodeWorth;
+    use crate::report::fixtures;
+
+    #[test]
+    fn a_run_begins_with_its_verdict_and_says_what_accuracy_means() {
+        let mut summary = fixtures::summary(1);
+        assert_eq!(worth(Some(&summary)), "");
+        summary.target = Some("dose <mg>".into());
+        summary.worth = Some(Worth {
+            measure: fednode_measure::Measure::Mae,
+            served: 3.0,
+            alone: 4.0,
+            difference: 1.0,
+            interval: None,
+            worst_node: NodeWorth {
+                shard: 1,
+                test_samples: 9,
+                served: 3.0,
+                alone: 4.0,
+            },
+            measures: std::collections::BTreeMap::new(),
+            per_node: Vec::new(),
+        });
+        let text = worth(Some(&summary));
+        assert!(
+            text.contains("less is better: served 3.000, alone 4.000, gain +1.000"),
+            "{text}"
+        );
+        assert!(
+            text.contains("dose &lt;mg&gt;") && text.contains("is R²"),
+            "{text}"
+        );
+    }
+}
