@@ -4,9 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::FederationSpec;
+use fednode_core::{FederationSpec, Round};
 use fednode_runtime::settings::bytes_of_mib;
-use fednode_runtime::{ExitCode as Cause, MemberConfig, run_aggregator, signals, telemetry};
+use fednode_runtime::{
+    ExitCode as Cause, MemberConfig, Outcome, run_aggregator, signals, telemetry,
+};
 use tokio::sync::mpsc;
 
 use crate::cli::StartArgs;
@@ -28,20 +30,22 @@ pub(crate) fn start(args: &StartArgs, json: bool) -> Result<(), Failure> {
     telemetry::install(config.log.format)
         .map_err(|error| Failure::new(Cause::Configuration, error))?;
     let with_stdin = args.stop_when_stdin_closes;
-    let config = resolve(config)?;
+    let member = resolve(&config, Round::ZERO)?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .max_blocking_threads(BLOCKING)
         .enable_all()
         .build()
         .map_err(|error| Failure::new(Cause::Internal, error))?;
-    let result = runtime.block_on(run(config, json, with_stdin));
+    let result = runtime.block_on(run(member, &config, json, with_stdin));
     runtime.shutdown_timeout(LAST_PATIENCE);
     result
 }
 
+/// Runs once, and once more whenever the organiser has added rounds.
 async fn run(
-    mut config: MemberConfig,
+    mut member: MemberConfig,
+    config: &Config,
     json: bool,
     stop_when_stdin_closes: bool,
 ) -> Result<(), Failure> {
@@ -49,25 +53,32 @@ async fn run(
     if stop_when_stdin_closes {
         signals::stop_when_stdin_closes(stop.clone());
     }
-    let (told, mut addresses) = mpsc::channel(ADDRESSES);
-    config.on_listening = Some(told);
-    let printing = tokio::spawn(async move {
-        while let Some(address) = addresses.recv().await {
-            print::listening(&address, json)?;
-        }
-        Ok::<(), Failure>(())
-    });
-    let result = run_aggregator(config, stop).await;
-    printing.abort();
-    result
-        .map(|_| ())
-        .map_err(|error| Failure::new(error.exit_code(), error))
+    loop {
+        let (told, mut addresses) = mpsc::channel(ADDRESSES);
+        member.on_listening = Some(told);
+        let printing = tokio::spawn(async move {
+            while let Some(address) = addresses.recv().await {
+                print::listening(&address, json)?;
+            }
+            Ok::<(), Failure>(())
+        });
+        let result = run_aggregator(member, stop.clone()).await;
+        printing.abort();
+        let finished = result.map_err(|error| Failure::new(error.exit_code(), error))?;
+        let Outcome::Extended { done } = finished.outcome else {
+            return Ok(());
+        };
+        member = resolve(config, done)?;
+    }
 }
 
-fn resolve(config: Config) -> Result<MemberConfig, Failure> {
-    let spec = Arc::new(read_spec(&config.spec)?);
-    let mut member = MemberConfig::new(spec, config.storage.state);
-    let applied = config.network.apply(&mut member);
+/// All ends up to `done` are done with.
+fn resolve(config: &Config, done: Round) -> Result<MemberConfig, Failure> {
+    let (state, organiser) = (&config.storage.state, config.network.organiser.as_deref());
+    let spec = fednode_runtime::extended(read_spec(&config.spec)?, (state, organiser), done);
+    let spec = spec.map_err(|error| Failure::new(error.exit_code(), error))?;
+    let mut member = MemberConfig::new(Arc::new(spec), state.clone());
+    let applied = config.network.clone().apply(&mut member);
     applied.map_err(|error| Failure::new(error.exit_code(), error))?;
     member.quota_bytes = config.storage.quota_mib.saturating_mul(1 << 20);
     member.recording_bytes = bytes_of_mib(config.storage.recording_mib);

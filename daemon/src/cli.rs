@@ -43,6 +43,8 @@ enum Command {
     Members(command::members::MembersArgs),
     /// End somebody's membership, or withdraw an invitation.
     Revoke(command::members::RevokeArgs),
+    /// Add rounds to a federation that goes on, with other settings if you like.
+    Extend(command::extend::Args),
     /// Replace a member's key, with a ticket that the organiser made for it.
     RotateKey(command::rotate_key::Args),
     /// Show what a table holds, column by column, and whether it goes with a federation.
@@ -116,6 +118,7 @@ impl Cli {
             Command::Join(args) => command::join::run(*args, form),
             Command::Members(args) => command::members::list(&args, form),
             Command::Revoke(args) => command::members::revoke(&args, form),
+            Command::Extend(args) => command::extend::run(&args, form),
             Command::RotateKey(args) => command::rotate_key::run(&args, form),
             Command::Data(args) => command::data::run(&args, form),
             Command::Advise(args) => command::advise::run(&args, form),

@@ -7,6 +7,7 @@
     reason = "a test that cannot set up its scene should stop at once"
 )]
 
+pub mod closed;
 pub mod words;
 
 use std::collections::BTreeMap;

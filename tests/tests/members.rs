@@ -2,72 +2,32 @@
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
 
+use fednode_e2e::closed::{
+    LISTEN, join, of_organiser, organise, start_again, start_member, start_organiser, ticket,
+};
 use fednode_e2e::{Process, assert_fails, fedboot, fednode, json_of, round, run};
 
-const LISTEN: &str = "/ip4/127.0.0.1/tcp/0";
-
-fn organise(folder: &Path, rounds: &str) {
-    let mut init = fednode();
-    init.args(["init", "--json", "--name", "ward-a", "--nodes", "2"])
-        .args(["--rounds", rounds, "--data", "digits"])
-        .args(["--algorithm", "fedavg"])
-        .arg(folder.join("a"));
-    json_of(&run(init));
-}
-
-fn start_organiser(folder: &Path) -> Process {
-    let mut start = fednode();
-    start
-        .args(["start", "--listen", LISTEN, "--device", "cpu", "--config"])
-        .arg(folder.join("a/node.toml"));
-    let node = Process::spawn(start, folder, folder.join("a/state"), "a");
-    node.wait_for("it to listen", |status| status["listeners"][0].is_string());
-    node
-}
-
-fn of_organiser(folder: &Path, words: &[&str]) -> Command {
-    let mut command = fednode();
-    command.args(words).arg("--dir").arg(folder.join("a"));
-    command
-}
-
-fn ticket(folder: &Path, words: &[&str]) -> String {
-    let invited = json_of(&run(of_organiser(folder, words)));
-    invited["ticket"].as_str().unwrap().to_owned()
-}
-
-fn join(folder: &Path, ticket: &str, dir: &str) -> Command {
-    let mut join = fednode();
-    join.args(["join", ticket, "--data", "digits", "--shard", "2/2"])
-        .args(["--listen", LISTEN, "--device", "cpu", "--dir"])
-        .arg(folder.join(dir));
-    join
-}
-
-/// Joins, and runs from then on.
-fn start_member(folder: &Path, ticket: &str, dir: &str) -> Process {
-    let state = folder.join(dir).join("state");
-    Process::spawn(join(folder, ticket, dir), folder, state, dir)
+/// Digits for so many rounds.
+fn rounds(rounds: &str) -> [&str; 6] {
+    [
+        "--rounds",
+        rounds,
+        "--data",
+        "digits",
+        "--algorithm",
+        "fedavg",
+    ]
 }
 
 /// An organiser and a member, in a federation that goes on for long.
 fn two_of_many_rounds(folder: &Path) -> (Process, Process) {
-    organise(folder, "500");
+    organise(folder, &rounds("500"));
     let a = start_organiser(folder);
     let line = ticket(folder, &["invite", "ward-b", "--json"]);
-    let b = start_member(folder, &line, "b");
+    let b = start_member(join(folder, &line, "b"), folder, "b");
     (a, b)
-}
-
-/// Starts the member with the settings that joining has written.
-fn start_again(folder: &Path) -> Process {
-    let mut start = fednode();
-    start
-        .args(["start", "--device", "cpu", "--listen", LISTEN, "--config"])
-        .arg(folder.join("b/node.toml"));
-    Process::spawn(start, folder, folder.join("b/state"), "b")
 }
 
 /// Gives the member another key.
@@ -83,7 +43,7 @@ fn rotate(folder: &Path, ticket: &str) -> Output {
 fn one_line_of_text_makes_a_member_that_all_call_by_its_name() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    organise(folder, "2");
+    organise(folder, &rounds("2"));
     let early = run(of_organiser(folder, &["invite", "ward-b"]));
     assert_fails(&early, 2, &["does not run", "--at"]);
     let a = start_organiser(folder);
@@ -91,7 +51,7 @@ fn one_line_of_text_makes_a_member_that_all_call_by_its_name() {
     let twice = run(of_organiser(folder, &["invite", "ward-b"]));
     assert_fails(&twice, 2, &["`ward-b` is the name of"]);
 
-    let b = start_member(folder, &line, "b");
+    let b = start_member(join(folder, &line, "b"), folder, "b");
     for node in [&a, &b] {
         node.wait_for("the last round", |status| status["finished"] == true);
     }
@@ -166,7 +126,7 @@ fn a_revoked_member_ends_and_is_not_let_in_again() {
     // It comes back with another key, and with what it has learned.
     let line = ticket(folder, &["invite", "ward-b", "--json"]);
     json_of(&rotate(folder, &line));
-    let b = start_again(folder);
+    let b = start_again(folder, "b");
     let now = round(&a.status().unwrap());
     b.wait_for("a later round", |status| round(status) > now);
 }
@@ -175,7 +135,7 @@ fn a_revoked_member_ends_and_is_not_let_in_again() {
 fn the_aggregator_joins_by_a_ticket_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    organise(folder, "500");
+    organise(folder, &rounds("500"));
     let a = start_organiser(folder);
     let line = ticket(folder, &["invite", "hub", "--role", "aggregator", "--json"]);
     // The wrong program, which leaves the ticket as it is.
@@ -201,7 +161,7 @@ fn the_aggregator_joins_by_a_ticket_of_its_own() {
 fn a_ticket_is_not_used_where_joining_could_not_end() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    organise(folder, "500");
+    organise(folder, &rounds("500"));
     let a = start_organiser(folder);
     let line = ticket(folder, &["invite", "ward-b", "--json"]);
     let mut other = fednode();
@@ -221,7 +181,7 @@ fn a_ticket_is_not_used_where_joining_could_not_end() {
         .args(["join", &line, "--data", &source, "--dir"])
         .arg(folder.join("b"));
     assert_fails(&run(unreadable), 4, &["none.csv"]);
-    let b = start_member(folder, &line, "b");
+    let b = start_member(join(folder, &line, "b"), folder, "b");
     b.wait_for("the organiser", |status| status["peers"] == 1);
     let late = run(join(folder, &line, "b"));
     assert_fails(&late, 3, &["node.toml", "is kept as it is"]);
@@ -232,10 +192,10 @@ fn a_ticket_is_not_used_where_joining_could_not_end() {
 fn members_of_one_run_are_members_of_the_next() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    organise(folder, "1");
+    organise(folder, &rounds("1"));
     let mut a = start_organiser(folder);
     let line = ticket(folder, &["invite", "ward-b", "--json"]);
-    let mut b = start_member(folder, &line, "b");
+    let mut b = start_member(join(folder, &line, "b"), folder, "b");
     for node in [&a, &b] {
         node.wait_for("the last round", |status| status["finished"] == true);
     }
@@ -322,7 +282,7 @@ fn a_member_with_another_key_goes_on_with_what_it_has_learned() {
     assert_eq!(json_of(&rotate(folder, &line))["name"], "ward-b");
     assert_fails(&rotate(folder, &line), 6, &["used already"]);
 
-    let b = start_again(folder);
+    let b = start_again(folder, "b");
     let now = round(&a.status().unwrap());
     for node in [&a, &b] {
         node.wait_for("rounds of both", |status| round(status) > now + 2);

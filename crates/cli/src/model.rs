@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use fednode_core::{FederationSpec, ParamSet};
+use fednode_core::{FederationSpec, ParamSet, Round};
 use fednode_data::{DataSource, Extractor, Samples, Split, Vocabulary};
 use fednode_learn::{ComputeDevice, Learner};
 use fednode_net::Identity;
@@ -363,6 +363,13 @@ struct About {
     vocabulary: Vec<String>,
 }
 
+/// Reads the spec, with the rounds that the organiser has added after the end of the final model.
+fn in_force(text: &str, state: &Path) -> anyhow::Result<FederationSpec> {
+    let agreed = FederationSpec::from_toml(text).or_fail(ExitCode::State)?;
+    let extended = fednode_runtime::extended(agreed, (state, None), Round::ZERO);
+    extended.or_fail(ExitCode::State)
+}
+
 impl About {
     fn read(state: &Path) -> anyhow::Result<Self> {
         let spec_path = state.join(SPEC_FILE);
@@ -377,7 +384,7 @@ impl About {
         let names = fs::read_to_string(state.join(CLASSES_FILE)).unwrap_or_default();
         let own_model = fs::read_to_string(state.join(MODEL_FILE)).unwrap_or_default();
         Ok(Self {
-            spec: FederationSpec::from_toml(&text).or_fail(ExitCode::State)?,
+            spec: in_force(&text, state)?,
             own_model: own_model.trim().to_owned(),
             class_names: names.lines().map(str::to_owned).collect(),
             vocabulary: tokens(&state.join(VOCABULARY_FILE))?,

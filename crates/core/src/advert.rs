@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::limits::CLOCK_SKEW;
+use crate::limits::{CLOCK_SKEW, MOST_ROUNDS};
 use crate::masked::{Agreement, MAX_HOLDERS, MaskOffer, Proposal, Unmask};
 use crate::{
     AdvertId, BlobId, BlobRef, ClosingId, FederationId, FederationSpec, InlineProxies, Lineage,
@@ -272,6 +272,9 @@ pub enum AdvertError {
     /// Its clock differs too much from ours.
     #[error("advert issued {0:?} away from our clock")]
     ClockSkew(std::time::Duration),
+    /// It is of a round after the last that is known here. The organiser may have added rounds meanwhile.
+    #[error("advert of round {0}, after the last")]
+    Beyond(Round),
     /// A count, size or number is out of bounds.
     #[error("advert with {0}")]
     Bounds(&'static str),
@@ -280,7 +283,7 @@ pub enum AdvertError {
 impl AdvertError {
     /// Tells whether an honest node might have sent it, so that it must not cost the sender its standing.
     pub const fn is_innocent(&self) -> bool {
-        matches!(self, Self::Expired | Self::ClockSkew(_))
+        matches!(self, Self::Expired | Self::ClockSkew(_) | Self::Beyond(_))
     }
 }
 
@@ -305,7 +308,12 @@ impl Advert {
             return Err(AdvertError::ClockSkew(self.issued_at.since(now)));
         }
         if self.round.0 > spec.rounds {
-            return Err(AdvertError::Bounds("a round beyond the last"));
+            let may_follow = spec.organiser.is_some() && self.round.0 <= MOST_ROUNDS;
+            return Err(if may_follow {
+                AdvertError::Beyond(self.round)
+            } else {
+                AdvertError::Bounds("a round beyond the last")
+            });
         }
         self.body.check()
     }

@@ -10,6 +10,8 @@ pub const CLOCK_SKEW: Duration = Duration::from_secs(300);
 /// Largest accepted norm of a received part, as a multiple of the norm of the node's own part. Honest parts of one
 /// federation are within a small multiple of each other. A larger one would outweigh all others in a mean.
 pub const MAX_NORM_RATIO: f64 = 10.0;
+/// Most rounds of a federation, those included that its organiser adds.
+pub const MOST_ROUNDS: u32 = 100_000;
 /// Fewest members that a closed round may have: a mean of one is no mean.
 pub const FEWEST_MEMBERS: u32 = 2;
 /// Most nodes among which everybody fetches everybody's gating proxies. In a larger federation adverts carry sketches of

@@ -6,6 +6,7 @@
 //! ```text
 //!   organiser ── Admit(certificate: node, name, role, not after) ──┐
 //!             ── Revoke(node) ─────────────────────────────────────┴─► Members: who may speak, as what, until when
+//!             ── Extend(rounds) ─────────────────────────────────────► the spec of a federation that goes on
 //! ```
 //!
 //! Signatures are checked where the keys are (`fednode-net`). Here nothing is checked but what the words themselves say.
@@ -17,6 +18,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::CLOCK_SKEW;
+use crate::spec::Extension;
 use crate::{NodeId, Role, Timestamp};
 
 /// Most statements of one organiser: what a node keeps and sends on.
@@ -91,7 +93,7 @@ pub struct Certificate {
     pub not_after: Timestamp,
 }
 
-/// What an organiser says of a node.
+/// What an organiser says of a node, or of the rounds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Ruling {
@@ -99,6 +101,8 @@ pub enum Ruling {
     Admit(Certificate),
     /// It is none any more, and never will be again with this key.
     Revoke(NodeId),
+    /// The federation goes on after its last round.
+    Extend(Extension),
 }
 
 /// One ruling with its place among all of the organiser's.
@@ -230,6 +234,8 @@ impl Members {
                 let revoked = &mut self.standing(node).revoked;
                 *revoked = Some(revoked.map_or(said, |before| before.min(said)));
             }
+            // Read from the statements when it is asked for: there are few.
+            Ruling::Extend(_) => {}
         }
         Ok(true)
     }
@@ -300,6 +306,17 @@ impl Members {
     pub fn revoked(&self) -> impl Iterator<Item = NodeId> + '_ {
         let revoked = |(_, standing): &(&NodeId, &Standing)| standing.revoked.is_some();
         self.standings.iter().filter(revoked).map(|(node, _)| *node)
+    }
+
+    /// Visits the rounds that the organiser has added, in the order in which it said so.
+    pub fn extensions(&self) -> impl Iterator<Item = &Extension> {
+        // What comes after a gap may be contradicted by what is missing.
+        let statements = self.statements.range(..=self.reached());
+        let statements = statements.map(|(_, said)| said);
+        statements.filter_map(|(statement, _)| match &statement.ruling {
+            Ruling::Extend(extension) => Some(extension),
+            Ruling::Admit(_) | Ruling::Revoke(_) => None,
+        })
     }
 
     /// Returns up to which number no statement is missing.
@@ -400,6 +417,25 @@ mod tests {
             assert_eq!(members.role(&BOB, NOW), Err(Absence::Revoked));
             assert_eq!((members.reached(), members.after(2).count()), (4, 2));
         }
+    }
+
+    #[test]
+    fn added_rounds_come_in_the_order_of_their_numbers() {
+        let more = |after, rounds| {
+            Ruling::Extend(Extension {
+                federation: crate::FederationId::from_bytes([5; 32]),
+                after: crate::Round(after),
+                rounds,
+                settings: BTreeMap::new(),
+            })
+        };
+        let mut members = Members::new(ORGANISER);
+        say(&mut members, 3, NOW, more(15, 2)).unwrap();
+        say(&mut members, 1, NOW, admit(ANN, Role::Node, 1)).unwrap();
+        assert_eq!(members.extensions().count(), 0, "one is missing");
+        say(&mut members, 2, NOW, more(10, 5)).unwrap();
+        let rounds: Vec<u32> = members.extensions().map(|more| more.rounds).collect();
+        assert_eq!(rounds, [5, 2]);
     }
 
     #[test]

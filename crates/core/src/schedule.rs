@@ -6,6 +6,9 @@
 //! on raw columns                       statistics
 //! ```
 //!
+//! Where an organiser has added rounds ([`crate::spec::Extension`]), each earlier end gathered statistics, too, and what came after
+//! it is over.
+//!
 //! Derived from the spec once. Whoever wants to know what is special about a round asks the schedule, and nobody else
 //! compares round numbers.
 
@@ -50,6 +53,8 @@ pub struct Schedule {
     /// One for each round, then those after the last.
     stages: Vec<Stage>,
     n_rounds: usize,
+    /// The end before the rounds that were added last; 0 if none were.
+    since: Round,
     /// Whether parts are averaged under masks, where nobody knows another's samples.
     masks: bool,
     /// Whether they are added up in the last round alone.
@@ -77,10 +82,13 @@ impl Schedule {
         {
             *first = Stage::Prepare;
         }
-        if let Some(last) = stages.last_mut()
-            && spec.statistics.enabled
-        {
-            *last = Stage::GatherStatistics;
+        if spec.statistics.enabled {
+            let earlier = spec.extensions().iter().map(|more| more.after.0);
+            for end in earlier.chain([spec.rounds]) {
+                if let Some(stage) = stages[..end as usize].last_mut() {
+                    *stage = Stage::GatherStatistics;
+                }
+            }
         }
         if spec.pool.is_enabled() {
             stages.push(Stage::Pool);
@@ -88,6 +96,10 @@ impl Schedule {
         Self {
             stages,
             n_rounds,
+            since: spec
+                .extensions()
+                .last()
+                .map_or(Round::ZERO, |more| more.after),
             masks: spec.privacy.sums == Sums::Masked,
             has_total: spec.exchange.total.is_some(),
         }
@@ -106,6 +118,11 @@ impl Schedule {
         self.stages.get(done).copied()
     }
 
+    /// Returns the last round before those that the organiser has added last; 0 if it has added none.
+    pub fn since(&self) -> Round {
+        self.since
+    }
+
     /// Tells whether proxies are published in a round.
     pub fn refreshes_in(&self, round: Round) -> bool {
         matches!(self.round(round), Some(Stage::Train(training)) if training.refreshes)
@@ -121,7 +138,7 @@ impl Schedule {
         self.round(round) == Some(Stage::GatherStatistics)
     }
 
-    /// Returns the round in which statistics are gathered, if there is one: the last.
+    /// Returns the round in which statistics are gathered next, if there is one: the last.
     pub fn statistics_round(&self) -> Option<Round> {
         let last = Round(self.n_rounds as u32);
         self.gathers_statistics_in(last).then_some(last)

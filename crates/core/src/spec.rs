@@ -13,6 +13,7 @@ mod backbone;
 mod canonical;
 mod columns;
 mod data;
+mod extension;
 mod hyper;
 mod layers;
 mod pool;
@@ -26,6 +27,7 @@ mod training;
 mod version1;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde_json::Value;
 
@@ -34,6 +36,7 @@ pub use self::backbone::BackboneSpec;
 pub use self::canonical::Entry;
 pub use self::columns::{ColumnKind, Filling, MOST_COLUMNS, Scaling, TableColumn, width_of};
 pub use self::data::{DataSpec, Fingerprints};
+pub use self::extension::{CHANGEABLE, Extension, MOST_SETTINGS};
 pub use self::hyper::HyperValue;
 pub use self::layers::{ConvSpec, DECLARED, LayerSpec, Layers, LayersError, MOST_LAYERS};
 pub use self::pool::{PoolSpec, Preset};
@@ -96,6 +99,9 @@ crate::config! {
         /// From which sizes on a federation sends less. Only tests change it.
         #[serde(skip)]
         @hidden scale: Scale = Scale::default(),
+        /// The rounds that the organiser has added since, if any.
+        #[serde(skip)]
+        @hidden extended: Option<Arc<extension::Extended>> = None,
     }
 }
 
@@ -179,9 +185,9 @@ impl FederationSpec {
         Ok(spec)
     }
 
-    /// Writes the commented `federation.toml`.
+    /// Writes the commented `federation.toml`: what was agreed at first.
     pub fn to_toml(&self) -> String {
-        config::sample(self, &Self::doc())
+        config::sample(self.original(), &Self::doc())
     }
 
     /// Returns the model of a node: that which its spec names first, with what the data makes of it.
@@ -263,9 +269,9 @@ impl FederationSpec {
         DrawSeed::of(self.seed)
     }
 
-    /// Returns the bytes that are hashed.
+    /// Returns the bytes that are hashed: of what was agreed at first.
     pub fn canonical_bytes(&self) -> Vec<u8> {
-        canonical::bytes(self, &Self::default())
+        canonical::bytes(self.original(), &Self::default())
     }
 
     /// Returns the federation's name.
@@ -273,9 +279,9 @@ impl FederationSpec {
         FederationId::from_bytes(*blake3::hash(&self.canonical_bytes()).as_bytes())
     }
 
-    /// Returns all keys with their values, in alphabetical order, long values cut.
+    /// Returns all keys of what was agreed at first with their values, in alphabetical order, long values cut.
     pub fn entries(&self) -> Vec<Entry> {
-        canonical::entries(self)
+        canonical::entries(self.original())
     }
 }
 

@@ -85,6 +85,8 @@ pub enum Order<P = Arc<ParamSet>> {
     MakeModule,
     /// Make a pool of the node's own module and these, and serve the result from now on.
     AssemblePool(Modules<P>),
+    /// Go on with rounds that were added after an end: forget what that end made of the model, a pool and everybody's statistics.
+    GoOn,
 }
 
 /// What came of an [`Order`].
@@ -104,6 +106,8 @@ pub enum Outcome<P = Arc<ParamSet>> {
     Module(Option<PrivateModule<P>>),
     /// What became of the pool.
     Pooled(PoolOutcome),
+    /// The model is one to train again.
+    WentOn,
 }
 
 /// The splits that a model is evaluated on.
@@ -312,6 +316,17 @@ impl<P> Outcome<P> {
         }
     }
 
+    /// Takes note of [`Order::GoOn`].
+    ///
+    /// # Errors
+    /// As [`Outcome::into_update`].
+    pub fn into_went_on(self) -> Result<(), WorkError> {
+        match self {
+            Self::WentOn => Ok(()),
+            _ => Err(WorkError::WrongAnswer),
+        }
+    }
+
     /// Returns the same outcome with other parameters in place of its own.
     pub fn map<Q>(self, to: &mut impl FnMut(P) -> Q) -> Outcome<Q> {
         match self {
@@ -322,6 +337,7 @@ impl<P> Outcome<P> {
             Self::FineTuned(evaluations) => Outcome::FineTuned(evaluations),
             Self::Module(module) => Outcome::Module(module.map(|module| module.map(to))),
             Self::Pooled(outcome) => Outcome::Pooled(outcome),
+            Self::WentOn => Outcome::WentOn,
         }
     }
 }
@@ -342,6 +358,7 @@ impl<P> Order<P> {
                     .map(|(node, params)| (node, to(params)))
                     .collect(),
             ),
+            Self::GoOn => Order::GoOn,
         }
     }
 }

@@ -215,10 +215,12 @@ fn lacking_of(adverts: &[(NodeId, AdvertId)], named_by: NodeId) -> Vec<Lacking> 
 }
 
 /// Returns how many bytes a part or a mean can have at most that follows the head: what is announced is reserved before
-/// a byte of it comes. The sums of statistics are as large as they are, also for whoever is rounds behind.
+/// a byte of it comes. The sums of statistics are as large as they are, also for whoever is rounds behind, and say nothing of
+/// the parts that follow them where a federation goes on.
 pub(crate) fn most_bytes(head: &Head, round: Round, schedule: &Schedule) -> u64 {
+    let are_sums = |round| schedule.gathers_statistics_in(round);
     match head.mean {
-        Some(mean) if !schedule.gathers_statistics_in(round) => {
+        Some(mean) if !are_sums(round) && !are_sums(head.round) => {
             mean.size.saturating_mul(4).saturating_add(SLACK)
         }
         Some(_) | None => u64::MAX,

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use fednode_core::{
-    AggregationPlan, BlobRef, ClosingId, ExpertId, Global, Lineage, LocalReport, NodeId, Round,
+    AggregationPlan, BlobRef, ClosingId, ExpertId, FederationSpec, Global, Lineage, LocalReport,
+    NodeId, Round,
 };
 use serde::{Deserialize, Serialize};
 
@@ -140,6 +141,18 @@ pub struct State {
 }
 
 impl State {
+    /// Tells whether the node has not begun with the rounds that were added last.
+    pub fn is_before_added_rounds(&self, spec: &FederationSpec) -> bool {
+        let newest = spec.extensions().last();
+        newest.is_some_and(|more| self.round <= more.after)
+    }
+
+    /// Tells whether the node has been in rounds that this spec does not know of.
+    pub fn is_past(&self, spec: &FederationSpec) -> bool {
+        let begins_after = self.phase == Phase::Joining && self.round.0 == spec.rounds;
+        self.round.0 > spec.rounds || begins_after
+    }
+
     /// A node that has not met anybody yet.
     pub fn new(initial: Option<BlobRef>, fallback: Lineage) -> Self {
         Self {

@@ -211,6 +211,14 @@ impl ClassStatistics {
         (self.solved, self.missing) = (None, None);
     }
 
+    /// Goes back to what was there before any were added up: the model is what is shared again.
+    pub(crate) fn begin_anew(&mut self) {
+        for part in [&mut self.sums, &mut self.choice] {
+            part.weights = part.weights.zeros();
+        }
+        (self.gathering, self.solved, self.missing) = (Gathering::Ahead, None, None);
+    }
+
     /// Says that there is no statistics expert and why, if its time has come.
     pub(crate) fn lacks(&self) -> Option<String> {
         let missing = self.missing.as_ref()?;

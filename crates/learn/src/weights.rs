@@ -66,6 +66,11 @@ impl Weights {
         Ok(Self::new(tensors.collect()))
     }
 
+    /// Returns plain weights of the same shapes that are all 0.
+    pub(crate) fn zeros(&self) -> Self {
+        Self::new(self.tensors.iter().map(Tensor::zeros_like).collect())
+    }
+
     /// Returns the parameter set, with names and shapes as PyTorch has them.
     pub fn save(&self, net: &Net) -> ParamSet {
         let mut params = ParamSet::new();

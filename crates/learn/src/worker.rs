@@ -40,6 +40,10 @@ impl Worker for Learner {
                 let spec = self.pool_settings.clone();
                 Outcome::Pooled(self.assemble_pool(&spec, modules, watch)?)
             }
+            Order::GoOn => {
+                self.go_on();
+                Outcome::WentOn
+            }
         };
         Ok(outcome)
     }

@@ -7,8 +7,11 @@ mod common;
 use std::sync::Arc;
 
 use common::federation::{self as fed, data, learner, peers, update};
-use fednode_core::work::PeerExpert;
-use fednode_core::{ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, Precision, Slot};
+use fednode_core::spec::Extension;
+use fednode_core::work::{Order, PeerExpert, Worker};
+use fednode_core::{
+    ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, Precision, Round, Slot,
+};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm};
 
 fn spec(hyper: &[(&str, &str)]) -> FederationSpec {
@@ -204,4 +207,59 @@ fn every_base_can_be_had() {
         let mut node = learner(&spec, 0);
         assert_eq!(update(&mut node, 1).experts.len(), 1, "{name}");
     }
+}
+
+/// Counts of what a node publishes, in samples.
+fn published_samples(node: &mut Learner, round: u32) -> f64 {
+    let published = update(node, round);
+    let counts = numbers(&published.experts[0].0, "agreement.counts");
+    let share: f64 = counts.iter().copied().map(f64::from).sum();
+    assert!((share - 1.0).abs() < 1e-4, "shares of the samples");
+    published.experts[0]
+        .0
+        .get("agreement.sums")
+        .unwrap()
+        .values()
+        .iter()
+        .map(|value| f64::from(*value))
+        .sum()
+}
+
+/// A node that goes on after an end with more samples publishes the statistics of all of them, once it publishes proxies.
+#[test]
+fn rows_that_were_added_are_in_the_statistics_of_the_rounds_that_were_added() {
+    let agreed = spec(&[]);
+    let extended = agreed
+        .extended(&Extension {
+            federation: agreed.id(),
+            after: Round(4),
+            rounds: 2,
+            settings: std::collections::BTreeMap::new(),
+        })
+        .unwrap();
+    let few = Arc::new(fednode_data::Split {
+        train: data(0).train.subset(&(0..100).collect::<Vec<_>>()),
+        ..fednode_data::Split::clone(&data(0))
+    });
+    let device = ComputeDevice::cpu(1).unwrap();
+    let node = |spec: &FederationSpec, data| Learner::new(spec, 0, data, &device).unwrap();
+    let mut before = node(&agreed, few);
+    let of_few = published_samples(&mut before, 1);
+    assert!(
+        published_samples(&mut before, 4) == of_few,
+        "the same samples"
+    );
+    let all = published_samples(&mut node(&agreed, data(0)), 1);
+    assert!((of_few - all).abs() > 1e-3, "others say something else");
+
+    let mut after = node(&extended, data(0));
+    after.restore(&before.state()).unwrap();
+    after
+        .perform(Order::GoOn, &mut |_| std::ops::ControlFlow::Continue(()))
+        .unwrap();
+    // Proxies of before go with statistics of before.
+    let schedule = fednode_core::Schedule::of(&extended);
+    assert!(!schedule.refreshes_in(Round(5)) && schedule.refreshes_in(Round(6)));
+    assert!(published_samples(&mut after, 5) == of_few);
+    assert!((published_samples(&mut after, 6) - all).abs() < 1e-6);
 }

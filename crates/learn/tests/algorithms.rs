@@ -9,7 +9,7 @@ use std::sync::Arc;
 use common::federation::{
     CLASSES, WIDTH, combine, combine_in, data, finish, learner, rounds, spec, update, values,
 };
-use fednode_core::spec::{StatisticsFeatures, StatisticsGate};
+use fednode_core::spec::{Extension, StatisticsFeatures, StatisticsGate};
 use fednode_core::work::{MemberStatistics, Order, Received, Update, Worker};
 use fednode_core::{FederationSpec, HyperValue, NodeId, ParamSet, Round, Score, Slot};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm, last_stage};
@@ -408,6 +408,42 @@ fn restarted(spec: &FederationSpec, node: &Learner) -> Learner {
     let restarted = again.evaluate(Subset::Test);
     assert_eq!(restarted, node.evaluate(Subset::Test), "{}", spec.algorithm);
     again
+}
+
+/// Where rounds were added, what the statistics of an end made of the model is forgotten. The model trains as if it had never been
+/// asked for them, and gathers them again at the next end.
+#[test]
+fn a_node_that_goes_on_after_its_statistics_trains_as_if_there_had_been_none() {
+    let agreed = with_statistics("fedavg", 4);
+    let extended = agreed
+        .extended(&Extension {
+            federation: agreed.id(),
+            after: Round(4),
+            rounds: 2,
+            settings: std::collections::BTreeMap::new(),
+        })
+        .unwrap();
+    let (mut learners, mean) = gathered(&agreed);
+    adopted(&mut learners, &mean, Subset::Test);
+    let mut on = learner(&extended, 0);
+    on.restore(&learners[0].state()).unwrap();
+    assert_eq!(
+        on.shared().unwrap().layout(),
+        mean.layout(),
+        "statistics are what is shared"
+    );
+    on.perform(Order::GoOn, &mut |_| ControlFlow::Continue(()))
+        .unwrap();
+
+    let plain = FederationSpec {
+        rounds: 6,
+        ..spec("fedavg", &[])
+    };
+    let mut without = [learner(&plain, 0), learner(&plain, 1)];
+    rounds(&plain, &mut without, 1..=3);
+    assert_eq!(on.evaluate(Subset::Test), without[0].evaluate(Subset::Test));
+    assert_eq!(update(&mut on, 5).shared, update(&mut without[0], 5).shared);
+    assert_eq!(update(&mut on, 6).shared.unwrap().layout(), mean.layout());
 }
 
 /// Holds the mean counts against the share of each class among the samples of both nodes.

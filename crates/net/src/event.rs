@@ -7,7 +7,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use fednode_core::{Advert, NodeId, Refusal, Role, SignedAdvert};
+use fednode_core::{Advert, NodeId, Refusal, Role, Round, SignedAdvert};
 use libp2p::Multiaddr;
 use tokio::sync::mpsc;
 
@@ -85,6 +85,11 @@ pub enum Event {
         node: NodeId,
         /// By how much.
         seconds: u64,
+    },
+    /// A member is in a round after the last that this one knows of: the organiser has added rounds.
+    Beyond {
+        /// In which.
+        round: Round,
     },
     /// This machine's clock was set.
     ClockStepped {

@@ -132,8 +132,10 @@ impl Rules {
         }
         match advert.check(&self.spec, self.federation, now) {
             Ok(()) => Ok((signed, advert)),
-            // Whose clock is wrong is worth a word.
-            Err(error @ AdvertError::ClockSkew(_)) => Err(Objection::Stamped(advert.author, error)),
+            // Whose clock is wrong is worth a word, and so is who has got further than this member.
+            Err(error @ (AdvertError::ClockSkew(_) | AdvertError::Beyond(_))) => {
+                Err(Objection::Stamped(advert.author, error))
+            }
             Err(error) => Err(Objection::Check(error)),
         }
     }

@@ -14,7 +14,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use fednode_core::membership::{
     Absence, Certificate, MAX_STATEMENTS, Members, SignedStatement, Statement, StatementError,
 };
-use fednode_core::{NodeId, Role, Timestamp};
+use fednode_core::{ConfigError, FederationSpec, NodeId, Role, Round, Timestamp};
 use tokio::sync::watch;
 
 use crate::codec;
@@ -167,6 +167,18 @@ impl MemberBook {
         self.read().revoked().collect()
     }
 
+    /// Returns the spec with the rounds that the organiser has added after all ends up to `done`.
+    ///
+    /// # Errors
+    /// Says why they cannot be added: a newer fednode signed them, perhaps.
+    pub fn extended(
+        &self,
+        spec: &FederationSpec,
+        done: Round,
+    ) -> Result<FederationSpec, ConfigError> {
+        spec.extended_by(self.read().extensions(), done)
+    }
+
     /// Returns up to which number no statement is missing.
     pub fn reached(&self) -> u64 {
         self.read().reached()
@@ -229,6 +241,7 @@ mod tests {
     use std::time::Duration;
 
     use fednode_core::membership::Ruling;
+    use fednode_core::spec::{CHANGEABLE, Extension, MOST_SETTINGS};
 
     use super::*;
 
@@ -266,5 +279,32 @@ mod tests {
         std::fs::write(&path, b"not a list").unwrap();
         let error = MemberBook::load(&path, organiser.node_id()).unwrap_err();
         assert!(error.to_string().contains("is damaged"), "{error}");
+    }
+
+    #[test]
+    fn the_longest_extension_fits_a_statement() {
+        let organiser = Identity::generate();
+        let book = MemberBook::new(organiser.node_id());
+        let agreed = FederationSpec::default();
+        let mut longest = CHANGEABLE;
+        longest.sort_by_key(|key| std::cmp::Reverse(key.len()));
+        let settings = longest[..MOST_SETTINGS].iter();
+        let value = "0.1000000000000000055511151231257";
+        let extension = Extension {
+            federation: agreed.id(),
+            after: Round(agreed.rounds),
+            rounds: 50_000,
+            settings: settings
+                .map(|key| ((*key).to_owned(), value[..24].to_owned()))
+                .collect(),
+        };
+        book.say(&organiser, NOW, Ruling::Extend(extension))
+            .unwrap();
+        let error = book.extended(&agreed, Round(10)).unwrap_err().to_string();
+        assert!(
+            error.contains("0.1"),
+            "not refused for its length: {error}"
+        );
+        assert_eq!(book.reached(), 1);
     }
 }

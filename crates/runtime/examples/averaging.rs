@@ -243,6 +243,7 @@ impl Worker for Vector {
             Order::AssemblePool(_) => {
                 return Err(WorkError::Misfit("a vector has no private module".into()));
             }
+            Order::GoOn => work::Outcome::WentOn,
         })
     }
 

@@ -24,7 +24,7 @@ use fednode_core::{Accepted, BlobId, BlobStore, Body, NodeId, Refusal, Role, Rou
 use fednode_engine::book::Closing;
 use fednode_engine::masks::MaskOrder;
 use fednode_engine::{Input, Note, Output};
-use fednode_net::Event;
+use fednode_net::{Event, MemberBook};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
 use tokio_util::sync::CancellationToken;
@@ -38,6 +38,7 @@ use crate::control::{Request, Server};
 use crate::desk::Desk;
 use crate::ending::{Ending, Finished};
 use crate::error::RunError;
+use crate::extending::MoreRounds;
 use crate::fetches::Fetches;
 use crate::journal::Entry;
 use crate::machine::Machine;
@@ -65,6 +66,7 @@ pub(crate) struct Driver<M> {
     pub(crate) standing: Standing,
     pub(crate) wait_log: WaitLog,
     pub(crate) ending: Ending,
+    pub(crate) more: MoreRounds,
     pub(crate) inlets: Inlets,
     manager: Manager,
 }
@@ -77,6 +79,8 @@ pub(crate) struct Inlets {
     pub(crate) stop: CancellationToken,
     /// Keeps what is written of members up to date.
     pub(crate) roll: Option<AbortOnDropHandle<()>>,
+    /// What the organiser has said, where there is one.
+    pub(crate) book: Option<Arc<MemberBook>>,
 }
 
 /// What is remembered of earlier lives, beside the checkpoint.
@@ -128,6 +132,7 @@ impl<M: Machine> Driver<M> {
             timers: Timers::default(),
             wait_log: WaitLog::new(),
             ending: Ending::new(),
+            more: MoreRounds::of(inlets.book.clone()),
             inlets,
             manager: Manager::ready(),
         }
@@ -270,9 +275,13 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    /// Orders a checkpoint of this moment.
+    /// Orders a checkpoint of this moment. What was tuned for this node alone is for no later round: the one from before it stands.
     pub(crate) fn save(&mut self) {
         self.ending.look_again();
+        let is_pooled = self.base.spec.pool.is_enabled();
+        if !is_pooled && self.desk.book.last_stage().evaluations.is_some() {
+            return;
+        }
         let round = self.machine.status(self.base.now()).round;
         let machine = || self.machine.snapshot();
         self.keeper.save(&mut self.base, &self.desk, machine, round);
@@ -338,8 +347,20 @@ impl<M: Machine> Driver<M> {
             info!("{line}");
             self.base.remark(line);
         }
+        self.look_for_more_rounds();
         self.advance_ending();
         Ok(())
+    }
+
+    fn look_for_more_rounds(&mut self) {
+        match self.more.look(&self.base.spec) {
+            Some(Ok(line)) => {
+                info!("{line}");
+                self.base.remark(line);
+            }
+            Some(Err(line)) => self.base.warn(line),
+            None => {}
+        }
     }
 
     fn on_event(&mut self, event: Event) -> Result<(), RunError> {
@@ -369,6 +390,7 @@ impl<M: Machine> Driver<M> {
             Event::Equivocated { node } => self.feed(Input::Equivocated { node }),
             Event::Revoked { node } if node == self.base.me => return Err(RunError::Revoked),
             Event::Revoked { node } => self.feed(Input::Revoked { node }),
+            Event::Beyond { round } => self.more.heard_of(round),
             Event::ClockAhead { node, seconds } => self.on_clock_ahead(node, seconds),
             Event::ClockStepped {
                 seconds,

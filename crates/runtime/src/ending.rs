@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  Working ──all rounds──► Completing ──records written──► Finalising ──model written──► Serving ──linger──► Over
-//!     └────leave───► Leaving ──said──► Over                                                 └──stop──► Over
+//!     └────leave───► Leaving ──said──► Over                                                 └─stop, or more rounds─► Over
 //! ```
 //!
 //! A finished member goes on serving its blobs, because others may be a round behind. A member may leave at any
@@ -35,6 +35,8 @@ const GOODBYE: Duration = Duration::from_secs(1);
 const LAST_SAVE_PATIENCE: Duration = Duration::from_secs(3);
 /// How long it waits for the last lines of its books and for everybody who works for it.
 const LAST_PATIENCE: Duration = Duration::from_millis(1500);
+/// How long a member waits for the same that is started again in this process.
+const PATIENCE_TO_GO_ON: Duration = Duration::from_secs(600);
 /// How often it looks whether the last worker is done.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
@@ -47,6 +49,11 @@ pub enum Outcome {
     Left,
     /// It was asked to stop, and had no rounds of its own to finish.
     Stopped,
+    /// The organiser has added rounds: it is to be started again with them.
+    Extended {
+        /// All ends up to this round are done with.
+        done: Round,
+    },
 }
 
 /// A run that did not fail.
@@ -171,7 +178,7 @@ impl Ending {
     pub(crate) const fn is_finished(&self) -> bool {
         matches!(
             self.stage,
-            Stage::Serving { .. } | Stage::Over(Outcome::AllRounds)
+            Stage::Serving { .. } | Stage::Over(Outcome::AllRounds | Outcome::Extended { .. })
         )
     }
 }
@@ -179,6 +186,12 @@ impl Ending {
 impl<M: Machine> Driver<M> {
     /// Takes the next step towards the end, if its time has come.
     pub(crate) fn advance_ending(&mut self) {
+        if let Some(done) = self.end_to_leave() {
+            match self.more.keep(&self.base.config.state) {
+                Ok(()) => return self.ending.stage = Stage::Over(Outcome::Extended { done }),
+                Err(error) => self.base.warn(error),
+            }
+        }
         if self.ending.stage == Stage::Working
             && std::mem::take(&mut self.ending.look_again)
             && self.machine.status(self.base.now()).phase == Phase::Serving
@@ -196,6 +209,16 @@ impl<M: Machine> Driver<M> {
                 self.ending.stage = Stage::Over(Outcome::Left);
             }
             _ => {}
+        }
+    }
+
+    /// Returns the end after which this member goes on now, if the organiser has added rounds.
+    fn end_to_leave(&self) -> Option<Round> {
+        let spec = &self.base.spec;
+        match self.ending.stage {
+            Stage::Serving { .. } => self.more.next_end(spec),
+            Stage::Working => self.more.missed(spec, self.base.role, self.machine.phase()),
+            _ => None,
         }
     }
 
@@ -297,10 +320,12 @@ impl<M: Machine> Driver<M> {
         let useless = self.desk.book.useless().filter(|_| is_done);
         let useless = useless.map(ToOwned::to_owned);
         let node_id = self.base.me;
-        if tokio::time::timeout(LAST_PATIENCE, self.let_go())
-            .await
-            .is_err()
-        {
+        let patience = match outcome {
+            // This process goes on, and needs the folder.
+            Ok(Outcome::Extended { .. }) => PATIENCE_TO_GO_ON,
+            _ => LAST_PATIENCE,
+        };
+        if tokio::time::timeout(patience, self.let_go()).await.is_err() {
             warn!("some work still holds the state folder; it is free when the process ends");
         }
         outcome.map(|outcome| Finished {

@@ -83,11 +83,21 @@ pub(crate) fn write(state: &Path, model: &ParamSet, card: &ModelCard) -> io::Res
     replace(&folder, "card.json", &json)
 }
 
-/// Returns the card of a model that was written before, if it is this federation's.
+/// Returns the card of a model that was written before, if it is this federation's after its last round.
 pub(crate) fn read_card(state: &Path, spec: &FederationSpec) -> Option<ModelCard> {
     let text = fs::read(state.join(FOLDER).join("card.json")).ok()?;
     let card: ModelCard = serde_json::from_slice(&text).ok()?;
-    (card.federation == spec.id()).then_some(card)
+    // Where rounds were added, the model of an earlier end is not the last.
+    let is_last = card.federation == spec.id() && card.rounds == spec.rounds;
+    is_last.then_some(card)
+}
+
+/// Returns after which round the final model of a state folder was made; 0 if there is none of this federation.
+pub(crate) fn end_of(state: &Path, federation: FederationId) -> Round {
+    let text = fs::read(state.join(FOLDER).join("card.json")).ok();
+    let card = text.and_then(|text| serde_json::from_slice::<ModelCard>(&text).ok());
+    let card = card.filter(|card| card.federation == federation);
+    card.map_or(Round::ZERO, |card| Round(card.rounds))
 }
 
 fn replace(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {

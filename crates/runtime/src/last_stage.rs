@@ -104,6 +104,7 @@ impl Desk {
                 evaluations: card.finished,
                 pool: card.pool,
             });
+            self.book.remember(card.last_record);
             return Final::Written;
         }
         let last = self.book.last().cloned();

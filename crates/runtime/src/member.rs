@@ -7,7 +7,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use fednode_core::draw::DrawSeed;
-use fednode_core::work::WorkError;
+use fednode_core::work::{Order, WorkError};
 use fednode_core::{
     Accepted, Body, FederationSpec, NodeId, ParamSet, Role, Round, Schedule, Sequence,
     SignedAdvert, Timestamp,
@@ -29,7 +29,7 @@ use crate::control::Server;
 use crate::decoded::Decoded;
 use crate::desk::{Desk, Staff};
 use crate::driver::{Driver, Inlets, Parts, Past};
-use crate::ending::Finished;
+use crate::ending::{Finished, Outcome};
 use crate::error::RunError;
 use crate::joining::SPEC_FILE;
 use crate::journal::Journal;
@@ -64,7 +64,10 @@ pub async fn run_node(
         .check()
         .map_err(|error| RunError::Configuration(error.to_string()))?;
     let initial = worker.initial_shared().map(|shared| shared.to_blob());
-    let opened = Opened::open(&config, Role::Node, card.partition_hash.clone()).await?;
+    let mut opened = Opened::open(&config, Role::Node, card.partition_hash.clone()).await?;
+    if let Some(finished) = opened.past(&config.spec)? {
+        return Ok(finished);
+    }
     let initial = match initial {
         Some((blob, bytes)) if Schedule::of(&config.spec).masks() => {
             opened.keep(bytes).await?;
@@ -76,12 +79,20 @@ pub async fn run_node(
     let no_thread = |error| RunError::Internal(format!("no thread for the trainer: {error}"));
     let thread = TrainerThread::spawn(worker).map_err(no_thread)?;
     let spec = Arc::clone(&config.spec);
-    let machine = match &opened.restored {
+    let machine = match &mut opened.restored {
         None => Node::new(spec, opened.me, initial),
         Some(restored) => {
             let state: State = machine_state(restored)?;
             info!(round = %state.round, phase = state.phase.name(), "going on from the checkpoint");
             restore_model(&thread, restored).await?;
+            if state.is_before_added_rounds(&spec) {
+                info!(rounds = spec.rounds, "the organiser has added rounds");
+                thread.perform(Order::GoOn).await?.value.into_went_on()?;
+                restored.meta.books = Pages {
+                    last_record: restored.meta.books.last_record.take(),
+                    ..Pages::default()
+                };
+            }
             Node::restore(spec, opened.me, initial, state)
         }
     };
@@ -265,6 +276,30 @@ impl Opened {
         .await
     }
 
+    /// Ends at once if the node has been in rounds that its spec does not know of: it is to be started with all of them.
+    fn past(&self, spec: &FederationSpec) -> Result<Option<Finished>, RunError> {
+        let state = self.restored.as_ref().map(machine_state::<State>);
+        let Some(state) = state.transpose()?.filter(|state| state.is_past(spec)) else {
+            return Ok(None);
+        };
+        let done = Round(state.round.0.saturating_sub(1).max(spec.rounds));
+        let book = self.membership.as_ref().map(|one| &one.book);
+        let extended = book.and_then(|book| book.extended(spec, done).ok());
+        if extended.is_none_or(|extended| extended.rounds <= spec.rounds) {
+            return Err(RunError::StateContent(format!(
+                "the checkpoint is of round {}, and of the rounds after {} nothing is known: put `members` of the state folder back",
+                state.round, spec.rounds
+            )));
+        }
+        Ok(Some(Finished {
+            node_id: self.me,
+            outcome: Outcome::Extended { done },
+            round: state.round,
+            last_record: None,
+            useless: None,
+        }))
+    }
+
     /// Stores what everybody starts from: under masks it is the part of whoever is not on a roster, so others ask for it.
     async fn keep(&self, bytes: Vec<u8>) -> Result<(), RunError> {
         let blobs = Arc::clone(&self.store.blobs);
@@ -303,6 +338,7 @@ impl Opened {
             events: network.events,
             net_task: network.task,
             stop,
+            book: membership.as_ref().map(|one| Arc::clone(&one.book)),
             roll: membership.map(Membership::keep),
         };
         // Only now nothing refuses this start any more.

@@ -15,13 +15,16 @@ mod error;
 mod invitations;
 mod row;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fednode_core::limits::MOST_ROUNDS;
 use fednode_core::membership::SignedStatement;
 use fednode_core::membership::{Absence, Certificate, MAX_STATEMENTS, MemberName, Ruling};
-use fednode_core::{NodeId, Role, Timestamp};
+use fednode_core::spec::Extension;
+use fednode_core::{ConfigError, FederationSpec, NodeId, Role, Round, Timestamp};
 use fednode_net::{Identity, InvitationSecret, JoinAsk, JoinRefusal, MemberBook};
 
 pub use error::OrganiserError;
@@ -227,6 +230,37 @@ impl Organiser {
             true => Ok(None),
             false => Err(OrganiserError::Nobody(who.to_owned())),
         }
+    }
+
+    /// Adds rounds after the last one of a federation whose spec was this at first. `check` looks whether members can start with
+    /// the spec that follows. Returns that.
+    ///
+    /// # Errors
+    /// Fails if the federation cannot go on so, if there are too many statements, or nothing can be written.
+    pub fn extend(
+        &self,
+        agreed: &FederationSpec,
+        (rounds, settings): (u32, BTreeMap<String, String>),
+        check: impl FnOnce(&FederationSpec) -> Result<(), ConfigError>,
+        now: Timestamp,
+    ) -> Result<FederationSpec, OrganiserError> {
+        let session = self.session()?;
+        if session.is_full() {
+            return Err(OrganiserError::Full);
+        }
+        let before = session.book.extended(agreed, Round(MOST_ROUNDS))?;
+        let extension = Extension {
+            federation: agreed.id(),
+            after: Round(before.rounds),
+            rounds,
+            settings,
+        };
+        let extended = before.extended(&extension)?;
+        check(&extended)?;
+        let said = Ruling::Extend(extension);
+        session.book.say(&self.key, now, said)?;
+        session.book.save(&self.members_file())?;
+        Ok(extended)
     }
 
     /// Answers a ticket. The same node may ask again, and gets the same answer.

@@ -88,14 +88,7 @@ struct FolderArgs {
 pub(crate) fn invite(args: &InviteArgs, form: Form) -> anyhow::Result<()> {
     let dir = &args.folder.dir;
     let organiser = open(dir)?;
-    let spec = spec(dir)?;
-    if spec.organiser != Some(organiser.id()) {
-        let text = format!(
-            "`{}` names another organiser than the key beside it: bring together what `fednode init` made",
-            dir.join(SPEC).display()
-        );
-        return Err(fail(ExitCode::Configuration, text));
-    }
+    let spec = own_spec(dir, &organiser)?;
     let config = config(dir)?;
     let addresses = if args.at.is_empty() {
         own_addresses(&config)?
@@ -212,7 +205,11 @@ pub(crate) fn revoke(args: &RevokeArgs, form: Form) -> anyhow::Result<()> {
     )
 }
 
-fn open(dir: &Path) -> anyhow::Result<Organiser> {
+/// Opens the organiser's folder of a federation that was prepared here.
+///
+/// # Errors
+/// Fails if there is none, or if it cannot be used.
+pub(super) fn open(dir: &Path) -> anyhow::Result<Organiser> {
     let folder = dir.join(organiser::FOLDER);
     if !folder.exists() {
         let text = format!(
@@ -231,19 +228,32 @@ fn open(dir: &Path) -> anyhow::Result<Organiser> {
     Ok(organiser)
 }
 
-fn failure(error: OrganiserError) -> anyhow::Error {
+pub(super) fn failure(error: OrganiserError) -> anyhow::Error {
     let code = match error {
         OrganiserError::NameTaken(_) | OrganiserError::Nobody(_) => ExitCode::Usage,
+        OrganiserError::Extension(_) => ExitCode::Configuration,
         _ => ExitCode::State,
     };
     fail(code, error.to_string())
 }
 
-fn spec(dir: &Path) -> anyhow::Result<FederationSpec> {
-    start::read_spec(&Config {
+/// Reads the spec beside an organiser's folder.
+///
+/// # Errors
+/// Fails if it cannot be read, or names another organiser.
+pub(super) fn own_spec(dir: &Path, organiser: &Organiser) -> anyhow::Result<FederationSpec> {
+    let spec = start::read_spec(&Config {
         spec: dir.join(SPEC),
         ..Config::default()
-    })
+    })?;
+    if spec.organiser == Some(organiser.id()) {
+        return Ok(spec);
+    }
+    let text = format!(
+        "`{}` names another organiser than the key beside it: bring together what `fednode init` made",
+        dir.join(SPEC).display()
+    );
+    Err(fail(ExitCode::Configuration, text))
 }
 
 fn config(dir: &Path) -> anyhow::Result<Config> {

@@ -12,6 +12,7 @@ pub(crate) mod doctor;
 pub(crate) mod evaluate;
 pub(crate) mod experts;
 pub(crate) mod export;
+pub(crate) mod extend;
 pub(crate) mod init;
 pub(crate) mod join;
 pub(crate) mod members;

@@ -4,21 +4,23 @@
 //! flags ─► Config ─► spec ─► my shard of the data ─► device ─► learner ─► run_node … until finished or stopped
 //! ```
 //!
-//! Everything that can be wrong is checked before the first socket opens, in the order in which a user would fix it.
+//! Everything that can be wrong is checked before the first socket opens, in the order in which a user would fix it. Where the
+//! organiser adds rounds, all of it is done once more in the same process: samples that were added meanwhile are read then.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_config::flags::Flags;
-use fednode_core::{ConfigError, FederationSpec};
+use fednode_core::{ConfigError, FederationSpec, Round};
 use fednode_data::Samples;
 use fednode_learn::{algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
-use fednode_runtime::{signals, telemetry};
+use fednode_runtime::{Finished, MemberConfig, Outcome, Trainer, signals, telemetry};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
 use crate::member;
 use crate::served::{self, beside};
@@ -94,18 +96,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     }
     fednode_runtime::allocator::settle();
     telemetry::install(config.log.format).or_fail(ExitCode::Configuration)?;
-    let spec = Arc::new(read_spec(&config)?);
-    let mut member = member::config(&config, Arc::clone(&spec))?;
-    let mine = Mine::load(&config, &spec)?;
-    data::warn_of_table(&config.data, Some(&spec))?;
-    if let Some(change) = origin::change(&config) {
-        tracing::warn!(
-            "{change}: its scores are those of the new samples, of which others may have been its own"
-        );
-    }
-    let own = with_own_model(&spec, &config, &mine)?;
-    let trainer = crate::trainer::build(&config, &own, &mine)?;
-    member.facts = facts(&config, own.model.name.first(), &mine.split.train)?;
+    let ready = Ready::of(&config, Round::ZERO)?;
     if let Some(bind) = config.serve {
         beside::check(bind)?;
         served::warn_of_reach(bind);
@@ -120,29 +111,84 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
             let args = ModelArgs::of(config.state().to_owned(), config.backbone.clone());
             tokio::spawn(beside::serve(bind, args))
         });
-        let (told, mut addresses) = mpsc::channel(ADDRESSES);
-        member.on_listening = Some(told);
-        let printing = tokio::spawn(async move {
-            while let Some(listening) = addresses.recv().await {
-                output::print_line(&Listening { listening }, form)?;
-            }
-            anyhow::Ok(())
-        });
-        let finished = fednode_runtime::run_node(member, trainer, stop).await;
-        printing.abort();
+        let finished = to_the_end(ready, &config, &stop, form).await;
         if let Some(serving) = serving {
             serving.abort();
             // Its file goes with it.
             let _ = serving.await;
         }
-        let finished = finished.map_err(|error| fail(error.exit_code(), error.to_string()))?;
-        match finished.useless {
+        match finished?.useless {
             None => Ok(()),
             Some(useless) => Err(fail(ExitCode::Training, useless)),
         }
     });
     runtime.shutdown_timeout(LAST_PATIENCE);
     result
+}
+
+/// Takes part once, and once more whenever the organiser has added rounds.
+async fn to_the_end(
+    mut ready: Ready,
+    config: &Config,
+    stop: &CancellationToken,
+    form: Form,
+) -> anyhow::Result<Finished> {
+    loop {
+        let finished = take_part(ready, stop.clone(), form).await?;
+        let Outcome::Extended { done } = finished.outcome else {
+            return Ok(finished);
+        };
+        // Reading data and building a model block, and nothing else runs meanwhile but what serves the model.
+        ready = tokio::task::block_in_place(|| Ready::of(config, done))?;
+    }
+}
+
+/// Takes part until all rounds that are known are done, or somebody stops it.
+async fn take_part(ready: Ready, stop: CancellationToken, form: Form) -> anyhow::Result<Finished> {
+    let Ready {
+        mut member,
+        trainer,
+    } = ready;
+    let (told, mut addresses) = mpsc::channel(ADDRESSES);
+    member.on_listening = Some(told);
+    let printing = tokio::spawn(async move {
+        while let Some(listening) = addresses.recv().await {
+            output::print_line(&Listening { listening }, form)?;
+        }
+        anyhow::Ok(())
+    });
+    let finished = fednode_runtime::run_node(member, trainer, stop).await;
+    printing.abort();
+    finished.map_err(|error| fail(error.exit_code(), error.to_string()))
+}
+
+/// A member that is ready to start: all that can be wrong with its settings, its data and its device is found.
+struct Ready {
+    member: MemberConfig,
+    trainer: Trainer,
+}
+
+impl Ready {
+    /// All ends up to `done` are done with.
+    fn of(config: &Config, done: Round) -> anyhow::Result<Self> {
+        let agreed = read_spec(config)?;
+        let folders = (config.state(), config.network.organiser.as_deref());
+        let spec = fednode_runtime::extended(agreed, folders, done);
+        let spec = spec.map_err(|error| fail(error.exit_code(), error.to_string()))?;
+        let spec = Arc::new(spec);
+        let mut member = member::config(config, Arc::clone(&spec))?;
+        let mine = Mine::load(config, &spec)?;
+        data::warn_of_table(&config.data, Some(&spec))?;
+        if let Some(change) = origin::change(config) {
+            tracing::warn!(
+                "{change}: its scores are those of the new samples, of which others may have been its own"
+            );
+        }
+        let own = with_own_model(&spec, config, &mine)?;
+        let trainer = crate::trainer::build(config, &own, &mine)?;
+        member.facts = facts(config, own.model.name.first(), &mine.split.train)?;
+        Ok(Self { member, trainer })
+    }
 }
 
 /// Starts the threads on which a node or a server talks.

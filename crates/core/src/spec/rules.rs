@@ -7,7 +7,7 @@ use super::{
     RoundSpec, Schedule, StatisticsSpec, Sums, Target, TrainingSpec, VERSION,
 };
 use crate::config::ConfigError;
-use crate::limits::FEWEST_MEMBERS;
+use crate::limits::{FEWEST_MEMBERS, MOST_ROUNDS};
 use crate::masked::MAX_HOLDERS;
 use crate::{Exchange, HyperValue, MAX_EXPERTS, Rule};
 
@@ -71,7 +71,7 @@ fn general(spec: &FederationSpec) -> Vec<Check> {
             "1 to 100 characters",
         ),
         (
-            (1..=100_000).contains(&spec.rounds),
+            (1..=MOST_ROUNDS).contains(&spec.rounds),
             "rounds",
             "1 to 100000",
         ),

@@ -429,6 +429,14 @@ impl RoundBook {
         self.last_stage = last_stage;
     }
 
+    /// Takes the last record of an earlier life.
+    pub fn remember(&mut self, record: Option<RoundRecord>) {
+        let round = |record: &RoundRecord| record.round;
+        if record.as_ref().map(round) > self.last.as_ref().map(round) {
+            self.last = record;
+        }
+    }
+
     /// All rounds are done: what is not closed now never will be.
     pub fn give_up_unclosed(&mut self) {
         self.open.retain(|_, open| open.closed);

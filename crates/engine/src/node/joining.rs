@@ -102,7 +102,7 @@ impl Joining {
         }
         // A closed round that its members have not confirmed to us yet means that the federation is under way.
         let under_way = shared.chain.is_unconfirmed() && waited < shared.spec.round.deadline();
-        let is_quorum = shared.n_present() >= n_needed(&shared.spec);
+        let is_quorum = shared.n_present() >= n_needed(shared);
         if !under_way && (self.resume.is_some() || is_quorum) {
             return self.begin(shared);
         }
@@ -171,8 +171,9 @@ impl Joining {
                 .from_peers(whom.into_iter().collect())
                 .for_at_most(times.deadline().saturating_sub(since))
         } else {
-            let (present, needed) = (shared.n_present(), n_needed(&shared.spec));
-            let what = format!("{needed} nodes to begin round 1 ({present} are here)");
+            let (present, needed) = (shared.n_present(), n_needed(shared));
+            let round = shared.memory.round.next();
+            let what = format!("{needed} nodes to begin round {round} ({present} are here)");
             Waiting::new(Cause::Members, what, since)
         }]
     }
@@ -184,8 +185,12 @@ fn is_alone_by_design(spec: &FederationSpec) -> bool {
     (exchange.averaging.is_none() && exchange.experts.is_none()) || spec.nodes == 1
 }
 
-/// Returns how many nodes must be here before the first round begins.
-fn n_needed(spec: &FederationSpec) -> usize {
-    let quorum = spec.round.quorum_of(spec.nodes as usize);
-    quorum.min(ENOUGH_PEERS)
+/// Returns how many nodes must be here before the first round begins, or the first that was added: some may have left since.
+fn n_needed(shared: &Shared) -> usize {
+    let counted = shared.chain.head().counted.len();
+    let expected = match counted {
+        0 => shared.spec.nodes as usize,
+        counted => counted,
+    };
+    shared.spec.round.quorum_of(expected).min(ENOUGH_PEERS)
 }

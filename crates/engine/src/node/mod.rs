@@ -95,10 +95,17 @@ impl Node {
         initial_shared: Option<BlobRef>,
         state: State,
     ) -> Self {
-        let (phase, head, memory) = Memory::of(state);
+        let is_before = state.is_before_added_rounds(&spec);
+        let (mut phase, head, memory) = Memory::of(state);
+        let mut shared = Shared::new(spec, me, initial_shared, head, memory);
+        if is_before {
+            // Nothing of before the last end goes on: it begins with the others, as at first.
+            shared.memory.round = shared.schedule.since();
+            phase = PhaseName::Joining;
+        }
         Self {
-            shared: Shared::new(spec, me, initial_shared, head, memory),
             phase: Phase::at_start(phase),
+            shared,
         }
     }
 
@@ -292,6 +299,11 @@ impl Node {
     }
 
     fn handle_advert(&mut self, advert: &Arc<Accepted>) {
+        // The module of an earlier end belongs to a model that has been trained further since.
+        let is_of_before = advert.round <= self.shared.schedule.since();
+        if is_of_before && matches!(advert.body, Body::Pool(_)) {
+            return;
+        }
         match self.shared.view.record(advert) {
             Recorded::Nothing => return,
             Recorded::Evidence => return self.phase.consider_globals(&mut self.shared),

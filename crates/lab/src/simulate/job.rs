@@ -186,7 +186,9 @@ impl Knowledge {
                 }
                 self.private = Arc::new(learner.private_state());
             }
-            Outcome::FineTuned(Some(_)) | Outcome::Module(Some(_)) => *self = Self::of(learner),
+            Outcome::FineTuned(Some(_)) | Outcome::Module(Some(_)) | Outcome::WentOn => {
+                *self = Self::of(learner)
+            }
             Outcome::TrainedAhead
             | Outcome::Evaluated(_)
             | Outcome::FineTuned(None)

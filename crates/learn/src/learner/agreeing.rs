@@ -84,18 +84,23 @@ impl Learner {
     /// Adds up the own statistics and chooses anew how they are joined with the own model.
     ///
     /// Samples that stay the same are added up once. Others are where proxies are published: statistics and proxies then
-    /// say the same.
+    /// say the same. In rounds that were added after an end a node may have other samples than before.
     pub(super) fn renew_agreement(&mut self, round: Round) {
-        let are_others = self.data.train.drift() && self.schedule.refreshes_in(round);
+        let (drifts, since) = (self.data.train.drift(), self.schedule.since());
+        let refreshes = self.schedule.refreshes_in(round);
+        let is_due = |gathered: Option<Round>| match gathered {
+            Some(gathered) => refreshes && (drifts || gathered <= since),
+            None => true,
+        };
         let device = &self.parts.device;
         if let Some(agreement) = &mut self.parts.agreement
-            && (are_others || agreement.gathered_in().is_none())
+            && is_due(agreement.gathered_in())
         {
             let samples = self.data.train.in_round(round.0, self.training.rounds);
             device.run(|| agreement.gather(round, &samples, device.tensors()));
         }
         if let Some(regression) = &mut self.parts.regression
-            && (are_others || regression.gathered_in().is_none())
+            && is_due(regression.gathered_in())
         {
             let samples = self.data.train.in_round(round.0, self.training.rounds);
             device.run(|| regression.gather(round, &samples, device.tensors()));

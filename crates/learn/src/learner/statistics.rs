@@ -62,6 +62,16 @@ impl Learner {
         })
     }
 
+    /// Goes on with rounds that were added after an end: what that end made of the model is forgotten, and what is shared is the
+    /// model again.
+    pub(crate) fn go_on(&mut self) {
+        (self.pool, self.ahead) = (None, None);
+        if let Some((_, statistics)) = &mut self.parts.statistics {
+            self.parts.device.run(|| statistics.begin_anew());
+        }
+        self.choose_agreement();
+    }
+
     /// Returns the mean of the statistics that this node believes, judged by its own ones, which are always in it. It is the
     /// mean that came, where that has no others.
     pub(crate) fn believed(

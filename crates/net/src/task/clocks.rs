@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use fednode_core::{Advert, AdvertError, NodeId, Timestamp};
+use fednode_core::{Advert, AdvertError, NodeId, Round, Timestamp};
 
 use super::parts::Parts;
 use crate::clock::StepWatch;
@@ -27,6 +27,8 @@ pub(super) struct Clocks {
     steps: StepWatch,
     /// Whose clock was told of, and when.
     told: BTreeMap<NodeId, Instant>,
+    /// The newest round after the last that was told of.
+    beyond: Round,
 }
 
 impl Clocks {
@@ -34,13 +36,19 @@ impl Clocks {
         Self {
             steps: StepWatch::new(wall, now),
             told: BTreeMap::new(),
+            beyond: Round::ZERO,
         }
     }
 
-    /// Returns what to tell of an advert that was refused, if its stamp is the reason and that is news.
+    /// Returns what to tell of an advert that was refused, if its stamp or its round is the reason and that is news.
     pub(super) fn refused(&mut self, objection: &Objection, now: Instant) -> Option<Event> {
-        let Objection::Stamped(node, AdvertError::ClockSkew(ahead)) = objection else {
-            return None;
+        let (node, ahead) = match objection {
+            Objection::Stamped(node, AdvertError::ClockSkew(ahead)) => (node, ahead),
+            Objection::Stamped(_, AdvertError::Beyond(round)) if *round > self.beyond => {
+                self.beyond = *round;
+                return Some(Event::Beyond { round: *round });
+            }
+            _ => return None,
         };
         self.told
             .retain(|_, at| now.saturating_duration_since(*at) < TELL_AGAIN);

@@ -5,6 +5,7 @@ mod signatures;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use fednode_core::limits::MOST_ROUNDS;
 use fednode_core::{
     Accepted, AdvertId, BlobId, Body, ClosingId, FederationId, FederationSpec, Global, Local,
     Member, NodeId, Round, Schedule, SignedAdvert, Timestamp,
@@ -157,6 +158,10 @@ pub fn audit(state: &Path) -> Result<History, HistoryError> {
     let spec = spec_of(state, federation)?;
     let book = spec.organiser.map(|organiser| book_of(state, organiser));
     let book = book.transpose()?;
+    let spec = match &book {
+        Some(book) => book.extended(&spec, Round(MOST_ROUNDS)).unwrap_or(spec),
+        None => spec,
+    };
     let mut auditor = Auditor {
         schedule: Schedule::of(&spec),
         signatures: Signatures {

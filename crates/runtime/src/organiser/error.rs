@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use fednode_core::ConfigError;
 use fednode_core::membership::MemberName;
 use fednode_net::{MembershipError, SecretFileError};
 
@@ -34,7 +35,10 @@ pub enum OrganiserError {
     /// Nobody has that name or id.
     #[error("nobody here is called `{0}`: `fednode members` lists all")]
     Nobody(String),
+    /// The federation cannot go on so.
+    #[error(transparent)]
+    Extension(#[from] ConfigError),
     /// There are too many statements.
-    #[error("this organiser has admitted as many members as it may: begin a new federation")]
+    #[error("this organiser has said as much as it may: begin a new federation")]
     Full,
 }

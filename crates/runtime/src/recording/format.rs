@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use fednode_core::spec::Extension;
 use fednode_core::{BlobId, FederationId, NodeId, Role, Timestamp};
 use fednode_engine::image::{AggregatorImage, NodeImage};
 use fednode_engine::{Input, Output};
@@ -42,6 +43,9 @@ pub(super) struct Header {
     pub(super) federation: FederationId,
     /// The spec as TOML: a machine needs it, and an aggregator's state folder has no other copy.
     pub(super) spec: String,
+    /// The rounds that the organiser has added to it.
+    #[serde(default)]
+    pub(super) extensions: Vec<Extension>,
     pub(super) node: NodeId,
     pub(super) role: Role,
     /// Number of the first input.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use fednode_core::config::ConfigError;
+use fednode_core::limits::MOST_ROUNDS;
 use fednode_core::{FederationSpec, Role, Round, Timestamp};
 use fednode_engine::image::ForeignImage;
 use fednode_engine::{Aggregator, Input, Node, Output, Phase, Status};
@@ -250,6 +251,8 @@ impl<'r> Playing<'r> {
 
 fn machine_of(segment: &Segment, image: Image) -> Result<Box<dyn Machine>, ReplayError> {
     let spec = FederationSpec::from_toml(&segment.header.spec);
+    let spec =
+        spec.and_then(|spec| spec.extended_by(&segment.header.extensions, Round(MOST_ROUNDS)));
     let spec = Arc::new(spec.map_err(|error| ReplayError::Spec {
         file: segment.file.clone(),
         error,

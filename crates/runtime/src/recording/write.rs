@@ -265,6 +265,7 @@ impl Writer {
             version: VERSION.into(),
             federation: origin.spec.id(),
             spec: without_comments(&origin.spec.to_toml()),
+            extensions: origin.spec.extensions().to_vec(),
             node: origin.node,
             role: origin.role,
             first: self.next,

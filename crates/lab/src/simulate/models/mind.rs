@@ -111,7 +111,7 @@ impl Mind {
                     }
                 },
                 Outcome::FineTuned(evaluations) => self.book.fine_tuned(evaluations.clone()),
-                Outcome::Module(_) | Outcome::Pooled(_) | Outcome::Adopted => {}
+                Outcome::Module(_) | Outcome::Pooled(_) | Outcome::Adopted | Outcome::WentOn => {}
             }
             if !matches!(outcome, Outcome::Evaluated(_)) {
                 last = outcome;

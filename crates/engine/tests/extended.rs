@@ -1,0 +1,110 @@
+//! A federation whose organiser has added rounds after the last one.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use common::{averaging, blob, id};
+use fednode_core::spec::Extension;
+use fednode_core::{FederationSpec, Role, Round, Timestamp};
+use fednode_engine::{Aggregator, Head, Input, Node, Output, Phase, State};
+
+const NOW: Timestamp = Timestamp(1_000);
+const ME: u8 = 1;
+
+fn agreed() -> FederationSpec {
+    let mut spec = averaging(3);
+    spec.rounds = 3;
+    spec
+}
+
+fn extended() -> FederationSpec {
+    let extension = Extension {
+        federation: agreed().id(),
+        after: Round(3),
+        rounds: 2,
+        settings: BTreeMap::new(),
+    };
+    agreed().extended(&extension).unwrap()
+}
+
+/// A node that was done with round 3, started anew.
+fn node(spec: FederationSpec, phase: Phase) -> Node {
+    node_of(spec, phase, 3)
+}
+
+fn node_of(spec: FederationSpec, phase: Phase, round: u32) -> Node {
+    let initial = blob("what everybody starts from");
+    let state = State {
+        phase,
+        round: Round(round),
+        head: Head {
+            round: Round(3),
+            mean: Some(blob("the mean of round 3")),
+            ..Head::initial(None)
+        },
+        lineage: blob("the mean of round 3").id,
+        ..State::new(Some(initial), initial.id)
+    };
+    Node::restore(Arc::new(spec), id(ME), Some(initial), state)
+}
+
+fn trained_round(outputs: &[Output]) -> Option<Round> {
+    outputs.iter().find_map(|output| match output {
+        Output::Train { round, .. } => Some(*round),
+        _ => None,
+    })
+}
+
+fn peer(n: u8) -> Input {
+    Input::PeerUp {
+        node: id(n),
+        role: Role::Node,
+    }
+}
+
+#[test]
+fn a_node_that_was_done_trains_the_round_after_the_last_once_the_others_are_here() {
+    // A node that was left behind by the others has nothing to do with the rounds before.
+    for (phase, round) in [
+        (Phase::Serving, 3),
+        (Phase::Pooling, 3),
+        (Phase::Exchanging, 3),
+        (Phase::Training, 2),
+    ] {
+        let mut node = node_of(extended(), phase, round);
+        assert_eq!(node.phase(), Phase::Joining);
+        for input in [Input::Start, Input::Synced, peer(2)] {
+            let outputs = node.handle(NOW, input);
+            assert_eq!(trained_round(&outputs), None, "two of three are here");
+        }
+        let waits = node.status(NOW).waiting;
+        assert!(waits[0].what.contains("to begin round 4"), "{waits:?}");
+        let restarted = node.checkpoint();
+        assert_eq!(trained_round(&node.handle(NOW, peer(3))), Some(Round(4)));
+        let again = Node::restore(Arc::new(extended()), id(ME), None, restarted);
+        assert_eq!((again.phase(), again.round()), (Phase::Joining, Round(3)));
+    }
+}
+
+#[test]
+fn without_more_rounds_it_stays_done() {
+    let mut node = node(agreed(), Phase::Serving);
+    for input in [Input::Start, Input::Synced, peer(2), peer(3)] {
+        assert_eq!(trained_round(&node.handle(NOW, input)), None);
+    }
+    assert_eq!(node.phase(), Phase::Serving);
+}
+
+#[test]
+fn an_aggregator_closes_the_rounds_that_were_added() {
+    let head = Head {
+        round: Round(3),
+        ..Head::initial(None)
+    };
+    let phase = |spec| Aggregator::restore(Arc::new(spec), id(9), head.clone()).phase();
+    assert_eq!(phase(agreed()), Phase::Serving);
+    assert_eq!(phase(extended()), Phase::Exchanging);
+}

@@ -1,0 +1,222 @@
+//! A closed federation of real processes that goes on after its last round.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+
+use fednode_e2e::closed::{
+    LISTEN, join, join_with, of_organiser, organise, start_again, start_member, start_organiser,
+    ticket,
+};
+use fednode_e2e::{Process, assert_fails, fedboot, fednode, is_finished, json_of, round, run};
+use serde_json::Value;
+
+const DIGITS: [&str; 4] = ["--data", "digits", "--algorithm", "fedavg"];
+
+fn extend(folder: &Path, words: &[&str]) -> Command {
+    of_organiser(folder, &[&["extend", "--json"], words].concat())
+}
+
+/// Waits until all rounds up to this one are done.
+fn done(node: &Process, last: u64) {
+    node.wait_for("the last round", |status| {
+        is_finished(status) && round(status) == last
+    });
+}
+
+/// The history of a node: its closed rounds, the oldest first.
+fn history(node: &Process) -> Vec<Value> {
+    let mut audit = fednode();
+    audit.args(["audit", "--json", "--state"]).arg(&node.state);
+    json_of(&run(audit))["rounds"].as_array().unwrap().clone()
+}
+
+/// Starts an aggregator that has a ticket.
+fn start_hub(folder: &Path) -> Process {
+    let line = ticket(folder, &["invite", "hub", "--role", "aggregator", "--json"]);
+    let mut join = fedboot();
+    join.args(["join", &line, "--json", "--dir"])
+        .arg(folder.join("hub"));
+    json_of(&run(join));
+    hub_again(folder)
+}
+
+fn hub_again(folder: &Path) -> Process {
+    let mut start = fedboot();
+    start
+        .args(["start", "--listen", LISTEN, "--config"])
+        .arg(folder.join("hub/fedboot.toml"));
+    let state = folder.join("hub/fedboot-state");
+    Process::spawn(start, folder, state, "hub")
+}
+
+/// Nobody is started again and nothing is copied: processes that were done hear of more rounds, and the aggregator closes them.
+/// What comes out is bit for bit that of a federation of so many rounds.
+#[test]
+fn added_rounds_give_the_mean_of_a_longer_federation() {
+    let slower = ["--set", "training.learning_rate=0.001"];
+    let runs = [("2", 2, &[][..]), ("4", 0, &[][..]), ("2", 2, &slower[..])];
+    let means = runs.map(|(agreed, more, settings)| {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        organise(folder, &[&DIGITS[..], &["--rounds", agreed]].concat());
+        let a = start_organiser(folder);
+        let hub = start_hub(folder);
+        a.wait_for("the aggregator", |status| status["peers"] == 1);
+        let line = ticket(folder, &["invite", "ward-b", "--json"]);
+        let b = start_member(join(folder, &line, "b"), folder, "b");
+        done(&a, 4 - more);
+        done(&b, 4 - more);
+        if more > 0 {
+            let added = json_of(&run(extend(
+                folder,
+                &[&["--rounds", "2"], settings].concat(),
+            )));
+            assert_eq!((&added["first"], &added["last"]), (&3.into(), &4.into()));
+            done(&a, 4);
+            done(&b, 4);
+            assert!(b.log().contains("the organiser has added 2 rounds"));
+            hub.wait_for("the last round", |status| round(status) == 4);
+        }
+        let lines: Vec<u64> = b.records().iter().map(round).collect();
+        assert_eq!(lines, [1, 2, 3, 4]);
+        let history = history(&b);
+        assert_eq!(history.len(), 4);
+        let is_fine = |row: &Value| row["verdict"]["is"] == "confirmed";
+        assert!(history.iter().all(is_fine));
+        history[3]["mean"].clone()
+    });
+    assert!(means[0].is_string() && means[0] == means[1], "{means:?}");
+    assert!(means[0] != means[2], "with another setting");
+}
+
+/// The hardest order: rounds are added twice before the first round, one node is started anew in the middle, and an aggregator
+/// is away over the first end. Ends with statistics take place as they were agreed on.
+#[test]
+fn ends_take_place_where_more_rounds_are_known_already() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let statistics = ["--rounds", "6", "--set", "statistics.enabled=true"];
+    organise(folder, &[&DIGITS[..], &statistics].concat());
+    for _ in 0..2 {
+        json_of(&run(extend(folder, &["--rounds", "4"])));
+    }
+    let a = start_organiser(folder);
+    let mut hub = start_hub(folder);
+    a.wait_for("the aggregator", |status| status["peers"] == 1);
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let mut b = start_member(join(folder, &line, "b"), folder, "b");
+    b.wait_for("a round", |status| round(status) > 1);
+    hub.kill();
+    b.kill();
+    let b = start_again(folder, "b");
+    b.wait_for("the first end", |status| round(status) > 6);
+    let hub = hub_again(folder);
+    for node in [&a, &b] {
+        done(node, 14);
+        let records = node.records();
+        let rounds: Vec<u64> = records.iter().map(round).collect();
+        assert_eq!(rounds, (1..=14).collect::<Vec<_>>(), "{}", node.log());
+        // Steps cost the same in each round of training, and sums of features less.
+        let is_trained = |line: &&Value| line["multiply_adds"] == records[0]["multiply_adds"];
+        let others = records.iter().filter(|line| !is_trained(line));
+        let not_trained: Vec<u64> = others.map(round).collect();
+        assert_eq!(
+            not_trained,
+            [6, 10, 14],
+            "statistics are gathered at each end"
+        );
+        assert!(!node.log().contains("banned"), "{}", node.log());
+    }
+    hub.wait_for("the last round", |status| round(status) == 14);
+    let history = history(&b);
+    let is_fine = |row: &&Value| row["verdict"]["is"] == "confirmed";
+    assert_eq!(history.iter().filter(is_fine).count(), 14);
+}
+
+/// A table of two classes, told apart by where their points are.
+fn table(path: &Path, rows: usize) {
+    let row = |at: usize| {
+        let class = at % 2;
+        let place = class as f64 + 0.3 * ((at * 37 % 100) as f64 / 100.0 - 0.5);
+        format!("{place:.3},{:.3},{}\n", 1.0 - place, ["no", "yes"][class])
+    };
+    let rows: String = (0..rows).map(row).collect();
+    std::fs::write(path, format!("x,y,class\n{rows}")).unwrap();
+}
+
+/// All have ended, and a setting is changed. With the same command as before they go on.
+#[test]
+fn a_federation_that_has_ended_goes_on_with_another_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let tables = ["a", "b"].map(|name| folder.join(format!("{name}.csv")));
+    tables.iter().for_each(|path| table(path, 200));
+    let [of_a, of_b] = tables
+        .each_ref()
+        .map(|path| format!("csv:{},label=class", path.display()));
+    organise(
+        folder,
+        &["--rounds", "2", "--partition", "own", "--data", &of_a],
+    );
+    let mut a = start_organiser(folder);
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let joining = join_with(folder, &line, "b", &["--data", &of_b]);
+    let mut b = start_member(joining, folder, "b");
+    for node in [&mut a, &mut b] {
+        done(node, 2);
+        node.kill();
+    }
+    let samples = |node: &Process| -> Vec<u64> {
+        let records = node.records();
+        let samples = records.iter().map(|line| line["n_samples"].as_u64());
+        samples.map(Option::unwrap).collect()
+    };
+    let before = samples(&b);
+    let words = ["--rounds", "2", "--set", "training.learning_rate=0.02"];
+    json_of(&run(extend(folder, &words)));
+    let a = start_again(folder, "a");
+    let b = start_again(folder, "b");
+    done(&a, 4);
+    done(&b, 4);
+    assert_eq!((before.len(), samples(&a).len()), (2, 4));
+    let card = std::fs::read_to_string(b.state.join("final/card.json")).unwrap();
+    let card: Value = serde_json::from_str(&card).unwrap();
+    assert_eq!((&card["rounds"], &card["round"]), (&4.into(), &4.into()));
+}
+
+#[test]
+fn what_cannot_be_added_is_refused_before_it_is_signed() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    organise(folder, &[&DIGITS[..], &["--rounds", "2"]].concat());
+    let refused = |words: &[&str], code: i32, said: &[&str]| {
+        assert_fails(&run(extend(folder, words)), code, said);
+    };
+    refused(
+        &["--rounds", "1", "--set", "model.name=cnn"],
+        3,
+        &["`model.name` cannot change", "training.learning_rate"],
+    );
+    refused(
+        &["--rounds", "1", "--set", "training.batch_size=0"],
+        3,
+        &["`training.batch_size` is out of range"],
+    );
+    refused(&["--rounds", "0"], 2, &[]);
+    let added = json_of(&run(extend(folder, &["--rounds", "1"])));
+    assert_eq!(added["first"], 3, "nothing was signed before");
+    let open = folder.join("open");
+    let mut init = fednode();
+    init.args(["init", "--open", "--json", "--data", "digits"])
+        .arg(&open);
+    json_of(&run(init));
+    let mut extend = fednode();
+    extend.args(["extend", "--rounds", "1", "--dir"]).arg(&open);
+    assert_fails(&run(extend), 7, &["there is no", "organiser"]);
+    let promised = folder.join("promised");
+    std::fs::create_dir(&promised).unwrap();
+    organise(&promised, &["--data", "digits", "--privacy", "dp:4"]);
+    let refusal = run(of_organiser(&promised, &["extend", "--rounds", "1"]));
+    assert_fails(&refusal, 3, &["`privacy.epsilon`", "the promise"]);
+}
