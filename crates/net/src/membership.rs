@@ -301,10 +301,7 @@ mod tests {
         book.say(&organiser, NOW, Ruling::Extend(extension))
             .unwrap();
         let error = book.extended(&agreed, Round(10)).unwrap_err().to_string();
-        assert!(
-            error.contains("0.1"),
-            "not refused for its length: {error}"
-        );
+        assert!(error.contains("0.1"), "not refused for its length: {error}");
         assert_eq!(book.reached(), 1);
     }
 }
