@@ -134,6 +134,43 @@ fn ends_take_place_where_more_rounds_are_known_already() {
     assert_eq!(history.iter().filter(is_fine).count(), 14);
 }
 
+/// The modules of an earlier end are of models that were trained further since: nobody takes them for those of this end.
+#[test]
+fn a_pool_of_each_end_is_made_of_its_own_modules() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let pooled = [
+        "--data",
+        "digits",
+        "--algorithm",
+        "fedper",
+        "--pool",
+        "--rounds",
+        "2",
+    ];
+    organise(folder, &pooled);
+    let a = start_organiser(folder);
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let b = start_member(join(folder, &line, "b"), folder, "b");
+    for last in [2, 4, 6] {
+        for node in [&a, &b] {
+            done(node, last);
+            let card = std::fs::read_to_string(node.state.join("final/card.json")).unwrap();
+            let card: Value = serde_json::from_str(&card).unwrap();
+            let members = card["pool"]["members"].as_array().unwrap();
+            assert_eq!(
+                (members.len(), &card["rounds"]),
+                (2, &last.into()),
+                "{}",
+                node.log()
+            );
+        }
+        if last < 6 {
+            json_of(&run(extend(folder, &["--rounds", "2"])));
+        }
+    }
+}
+
 /// A table of two classes, told apart by where their points are.
 fn table(path: &Path, rows: usize) {
     let row = |at: usize| {
@@ -145,9 +182,9 @@ fn table(path: &Path, rows: usize) {
     std::fs::write(path, format!("x,y,class\n{rows}")).unwrap();
 }
 
-/// All have ended, and a setting is changed. With the same command as before they go on.
+/// All have ended, rows were appended to a table, and a setting is changed. With the same command as before they go on.
 #[test]
-fn a_federation_that_has_ended_goes_on_with_another_setting() {
+fn a_federation_that_has_ended_goes_on_with_more_rows_and_another_setting() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     let tables = ["a", "b"].map(|name| folder.join(format!("{name}.csv")));
@@ -173,6 +210,7 @@ fn a_federation_that_has_ended_goes_on_with_another_setting() {
         samples.map(Option::unwrap).collect()
     };
     let before = samples(&b);
+    table(&tables[1], 240);
     let words = ["--rounds", "2", "--set", "training.learning_rate=0.02"];
     json_of(&run(extend(folder, &words)));
     let a = start_again(folder, "a");
@@ -180,6 +218,14 @@ fn a_federation_that_has_ended_goes_on_with_another_setting() {
     done(&a, 4);
     done(&b, 4);
     assert_eq!((before.len(), samples(&a).len()), (2, 4));
+    let after = samples(&b);
+    assert_eq!(
+        after[2..],
+        [before[0] + 40; 2],
+        "all appended rows are trained on"
+    );
+    let tested = |at: usize| b.records()[at]["test_samples"].clone();
+    assert_eq!(tested(0), tested(3), "what it is tested on stays the same");
     let card = std::fs::read_to_string(b.state.join("final/card.json")).unwrap();
     let card: Value = serde_json::from_str(&card).unwrap();
     assert_eq!((&card["rounds"], &card["round"]), (&4.into(), &4.into()));

@@ -6,12 +6,16 @@
 //! [data]                       # paths from the root, wherever the node was started
 //! kind = "csv"
 //! file = "/srv/ward.csv"
+//!
+//! [began_with]                 # of data of its own, the rows that there were at first: what was appended since is trained on
+//! rows = 200
+//! hash = "…"
 //! ```
 
 use std::path::{Path, PathBuf, absolute};
 
 use fednode_config::from_table;
-use fednode_data::DataSource;
+use fednode_data::{Beginning, DataSource};
 use fednode_runtime::exit::ExitCode;
 use serde::{Deserialize, Serialize};
 
@@ -29,14 +33,17 @@ struct Origin {
     partition_file: Option<PathBuf>,
     backbone: Option<PathBuf>,
     data: DataSource,
+    #[serde(default)]
+    began_with: Option<Beginning>,
 }
 
-/// Writes down what the settings say.
+/// Writes down what the settings say, and which rows the node began with.
 ///
 /// # Errors
 /// None that a setting could cause.
-pub fn text(config: &Config) -> anyhow::Result<String> {
+pub fn text(config: &Config, began_with: Option<&Beginning>) -> anyhow::Result<String> {
     let origin = Origin {
+        began_with: began_with.cloned(),
         data: rooted_source(&config.data),
         shard: config.shard,
         partition_file: config.partition_file.as_deref().map(rooted),
@@ -50,9 +57,31 @@ pub fn text(config: &Config) -> anyhow::Result<String> {
 /// # Errors
 /// Fails if it cannot be read.
 pub fn recall(config: &mut Config) -> anyhow::Result<()> {
+    let Some(origin) = read(config)? else {
+        return Ok(());
+    };
+    Origin {
+        data: config.data,
+        shard: config.shard,
+        partition_file: config.partition_file,
+        backbone: config.backbone,
+        ..
+    } = origin;
+    Ok(())
+}
+
+/// Returns the rows that the node of a state folder began with, if the settings name the same data. What cannot be read tells
+/// nothing.
+pub fn began_with(config: &Config) -> Option<Beginning> {
+    let origin = read(config).ok()??;
+    let is_same = rooted_source(&config.data).to_string() == origin.data.to_string();
+    origin.began_with.filter(|_| is_same)
+}
+
+fn read(config: &Config) -> anyhow::Result<Option<Origin>> {
     let path = config.state().join(FILE);
     if !path.exists() {
-        return Ok(());
+        return Ok(None);
     }
     let failed = |error: &dyn std::fmt::Display| {
         fail(
@@ -69,14 +98,7 @@ pub fn recall(config: &mut Config) -> anyhow::Result<()> {
         .map_err(|error: toml::de::Error| failed(&error.message()))?;
     // An empty text stood for none once.
     table.retain(|_, value| value.as_str() != Some(""));
-    let origin: Origin = from_table(table).map_err(|error| failed(&error))?;
-    Origin {
-        data: config.data,
-        shard: config.shard,
-        partition_file: config.partition_file,
-        backbone: config.backbone,
-    } = origin;
-    Ok(())
+    from_table(table).map(Some).map_err(|error| failed(&error))
 }
 
 /// Says how the samples of a state folder differ from those that the settings name; nothing where they are the same, or
@@ -140,7 +162,7 @@ mod tests {
             partition_file: Some("lists".into()),
             ..settings.clone()
         };
-        std::fs::write(folder.path().join(FILE), text(&kept).unwrap()).unwrap();
+        std::fs::write(folder.path().join(FILE), text(&kept, None).unwrap()).unwrap();
         let mut found = settings.clone();
         recall(&mut found).unwrap();
         let here = std::env::current_dir().unwrap();

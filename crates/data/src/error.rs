@@ -98,6 +98,12 @@ pub enum DataError {
         /// `training` or `test`.
         part: &'static str,
     },
+    /// Rows were put in between, or changed.
+    #[error(
+        "the first {0} rows are not those that this node began with, so nobody can tell which it is tested on: append new rows \
+         at the end of the table, or begin with another state folder"
+    )]
+    Moved(usize),
     /// Each node would number the words of its own texts.
     #[error(
         "where each node brings its own texts, their vocabularies would differ: give all nodes one list of words with \

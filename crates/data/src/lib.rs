@@ -35,6 +35,7 @@
 
 mod error;
 mod extractor;
+mod grown;
 pub mod partition;
 mod samples;
 mod shard;
@@ -46,6 +47,7 @@ mod vocabulary;
 
 pub use error::{DataError, TextError};
 pub use extractor::Extractor;
+pub use grown::Beginning;
 pub use partition::{NodeIndices, Partition};
 pub use samples::{Pixels, Samples, SamplesError, Split};
 pub use shard::{

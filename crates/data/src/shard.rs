@@ -15,6 +15,7 @@ use fednode_core::random::Dice;
 
 use crate::error::DataError;
 use crate::extractor::Extractor;
+use crate::grown::Beginning;
 use crate::partition::{Known, NodeIndices, Partition, Request, Rule, by_group, stratified};
 use crate::samples::{Samples, Split};
 use crate::source::{DataSource, Facts, Pool, Source};
@@ -55,6 +56,8 @@ pub struct Shard {
     pub classes_present: Vec<u16>,
     /// How often.
     pub counts: ClassCounts,
+    /// Of a node's own data, which rows it began with.
+    pub began_with: Option<Beginning>,
 }
 
 /// A data set and its division among the nodes, before any sample is read.
@@ -66,6 +69,8 @@ pub struct Divided {
     rule: Rule,
     params: ShardParams,
     partition: Partition,
+    /// The rows that are divided, if others were appended since; else all are.
+    first: Option<Pool>,
 }
 
 impl Divided {
@@ -90,7 +95,63 @@ impl Divided {
             rule,
             params,
             partition,
+            first: None,
         })
+    }
+
+    /// As [`Self::new`], for data of a node's own that have grown since it began with some rows. Rows that the data themselves
+    /// divide are divided anew.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and if the first rows are others now.
+    pub fn grown(
+        source: &DataSource,
+        rule: Rule,
+        params: ShardParams,
+        began_with: &Beginning,
+    ) -> Result<Self, DataError> {
+        let divided = Self::new(source, rule, params)?;
+        let rows = began_with.rows;
+        let has_grown = divided.is_own() && divided.pool.labels.len() > rows;
+        if !has_grown || divided.pool.tests.is_some() {
+            return Ok(divided);
+        }
+        let first = divided.pool.first(rows);
+        if Beginning::of(&first) != *began_with {
+            return Err(DataError::Moved(rows));
+        }
+        Ok(Self {
+            partition: divide(&divided.rule, &first, &params)?,
+            first: Some(first),
+            ..divided
+        })
+    }
+
+    /// Returns the rows that are divided.
+    fn divided_rows(&self) -> &Pool {
+        self.first.as_ref().unwrap_or(&self.pool)
+    }
+
+    /// Adds the rows that were appended: those of a group that is held out go to where it is, all others to training.
+    fn append(&self, [train, validation, test]: &mut [Vec<u32>; 3]) {
+        let held_out = |list: &[u32]| -> BTreeSet<u32> {
+            let groups = self.pool.groups.iter();
+            let of_list = groups.flat_map(|groups| list.iter().map(|at| groups[*at as usize]));
+            of_list.collect()
+        };
+        let (validated, tested) = (held_out(validation), held_out(test));
+        for row in self.divided_rows().labels.len()..self.pool.labels.len() {
+            let group = self.pool.groups.as_ref().map(|groups| groups[row]);
+            let is_in = |groups: &BTreeSet<u32>| group.is_some_and(|group| groups.contains(&group));
+            let list = if is_in(&tested) {
+                &mut *test
+            } else if is_in(&validated) {
+                &mut *validation
+            } else {
+                &mut *train
+            };
+            list.push(row as u32);
+        }
     }
 
     /// Returns which samples each node has.
@@ -146,9 +207,10 @@ impl Divided {
             .get(shard)
             .ok_or(DataError::NoSuchShard { shard, nodes })?;
         let (train, validation) = self.hold_out(indices, shard)?;
-        let lists = [train.as_slice(), &validation, &indices.test];
+        let mut lists = [train, validation, indices.test.clone()];
+        self.append(&mut lists);
         let samples = self.source.read(&self.pool, &lists.concat())?;
-        self.finish(shard, samples, lists)
+        self.finish(shard, samples, lists.each_ref().map(Vec::as_slice))
     }
 
     /// Reads the shards of all nodes in one go.
@@ -220,7 +282,8 @@ impl Divided {
             validation: self.features(validation_samples)?,
             test: self.features(test_samples)?,
         };
-        Ok(describe(split, self.partition.hash()))
+        let began_with = self.is_own().then(|| Beginning::of(self.divided_rows()));
+        Ok(describe(split, self.partition.hash(), began_with))
     }
 
     /// Returns what models see of samples.
@@ -250,12 +313,13 @@ impl Divided {
             n_validation(train.len(), params.validation_share),
             shard as u64,
         );
-        if let Some(groups) = &self.pool.groups {
+        let rows = self.divided_rows();
+        if let Some(groups) = &rows.groups {
             let mut dice = Dice::new("validation groups", params.seed, number);
             let divided = by_group(train, groups, count, &mut dice);
             return Ok((divided.train, divided.test));
         }
-        let (strata, _) = self.pool.strata();
+        let (strata, _) = rows.strata();
         Ok(stratified(train, &strata, count, params.seed, number))
     }
 
@@ -341,7 +405,7 @@ fn check_vocabulary(rule: &Rule, source: &dyn Source) -> Result<(), DataError> {
     }
 }
 
-fn describe(split: Split, partition_hash: String) -> Shard {
+fn describe(split: Split, partition_hash: String, began_with: Option<Beginning>) -> Shard {
     let counts = ClassCounts {
         train: split.train.class_counts(),
         validation: split.validation.class_counts(),
@@ -358,5 +422,6 @@ fn describe(split: Split, partition_hash: String) -> Shard {
         partition_hash,
         classes_present: present.into_iter().collect(),
         counts,
+        began_with,
     }
 }

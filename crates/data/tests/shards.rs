@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use fednode_data::{DataError, DataSource, Shard, ShardParams, divide, load_shard, load_shards};
+use fednode_data::{
+    Beginning, DataError, DataSource, Divided, Shard, ShardParams, divide, load_shard, load_shards,
+};
 
 const PARAMS: ShardParams = ShardParams {
     nodes: 5,
@@ -252,4 +254,83 @@ fn numbers_are_divided_evenly_by_their_size() {
         let mean = all.iter().sum::<f32>() / all.len() as f32;
         assert!((mean - 99.5).abs() < 3.0, "{mean} of {}", all.len());
     }
+}
+
+/// A table of rows with a number of their own, of two classes, in groups of two rows.
+fn table(rows: &[usize]) -> (tempfile::TempDir, [DataSource; 2]) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("t.csv");
+    let row = |at: &usize| format!("{at},{},{}\n", ["no", "yes"][at % 2], at / 2);
+    let rows: String = rows.iter().map(row).collect();
+    std::fs::write(&path, format!("x,class,patient\n{rows}")).unwrap();
+    let plain = format!("csv:{},label=class", path.display());
+    let grouped = format!("{plain},group=patient");
+    let sources = [plain.parse().unwrap(), grouped.parse().unwrap()];
+    (folder, sources)
+}
+
+/// The numbers of the rows in training, validation and test.
+fn rows_of(shard: &Shard) -> [Vec<u32>; 3] {
+    let split = &shard.split;
+    [&split.train, &split.validation, &split.test].map(|samples| {
+        let mut values = Vec::new();
+        samples.write_batch(&(0..samples.len() as u32).collect::<Vec<_>>(), &mut values);
+        let width = values.len() / samples.len().max(1);
+        let rows = values.chunks(width.max(1)).map(|row| row[0] as u32);
+        let mut rows: Vec<u32> = rows.collect();
+        rows.sort_unstable();
+        rows
+    })
+}
+
+fn grown(source: &DataSource, began_with: &Beginning) -> Result<Shard, DataError> {
+    Divided::grown(source, "own".parse()?, PARAMS, began_with)?.shard(0)
+}
+
+#[test]
+fn appended_rows_are_trained_on_and_what_was_held_out_stays_so() {
+    let at_first: Vec<usize> = (0..40).collect();
+    let later: Vec<usize> = (0..50).collect();
+    let ((_a, before), (_b, after)) = (table(&at_first), table(&later));
+    let began = load_shard(&before[1], "own", &PARAMS, 0).unwrap();
+    let known = began.began_with.clone().unwrap();
+    assert_eq!(known.rows, 40);
+    let now = grown(&after[1], &known).unwrap();
+    let ([train, validation, test], now_rows) = (rows_of(&began), rows_of(&now));
+    assert_eq!((&now_rows[1], &now_rows[2]), (&validation, &test));
+    let appended: Vec<u32> = train.into_iter().chain(40..50).collect();
+    assert_eq!(now_rows[0], appended);
+    // The checkpoint of before is that of these rows, too, and the next growth begins from the same rows.
+    assert_eq!(
+        (now.partition_hash, now.began_with),
+        (began.partition_hash, Some(known.clone()))
+    );
+    assert_eq!(
+        rows_of(&grown(&before[1], &known).unwrap())[2],
+        test,
+        "nothing has grown"
+    );
+
+    // Each row of the same patients as before once more.
+    let twice: Vec<usize> = (0..40).chain(0..40).collect();
+    let (_c, twice) = table(&twice);
+    let [_, validated, tested] = rows_of(&grown(&twice[1], &known).unwrap());
+    let doubled = |rows: &[u32]| -> Vec<u32> { rows.iter().flat_map(|row| [*row; 2]).collect() };
+    assert_eq!((validated, tested), (doubled(&validation), doubled(&test)));
+}
+
+#[test]
+fn rows_that_were_put_in_between_are_refused() {
+    let at_first: Vec<usize> = (0..40).collect();
+    let (_a, before) = table(&at_first);
+    let known = load_shard(&before[0], "own", &PARAMS, 0)
+        .unwrap()
+        .began_with;
+    let later: Vec<usize> = [1, 1, 1].into_iter().chain(0..40).collect();
+    let (_b, after) = table(&later);
+    let error = grown(&after[0], &known.unwrap()).unwrap_err().to_string();
+    assert!(
+        error.contains("the first 40 rows") && error.contains("append"),
+        "{error}"
+    );
 }

@@ -265,6 +265,23 @@ mod tests {
             verdict(&rules, said(&ann, |advert| advert.round = Round(9999))),
             Some(false)
         );
+        // Where an organiser may have added rounds, who speaks of them may know more than this node; not of any number.
+        let extensible = Rules {
+            spec: Arc::new(FederationSpec {
+                organiser: Some(NodeId::from_bytes([8; 32])),
+                ..FederationSpec::default()
+            }),
+            ..self::rules(None)
+        };
+        for (round, is_innocent) in [(9999, true), (100_001, false)] {
+            assert_eq!(
+                verdict(
+                    &extensible,
+                    said(&ann, |advert| advert.round = Round(round))
+                ),
+                Some(is_innocent)
+            );
+        }
         let forged = SignedAdvert {
             signature: vec![1; 64],
             ..said(&ann, |_| ())

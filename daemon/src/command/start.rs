@@ -13,7 +13,6 @@ use std::time::Duration;
 
 use fednode_config::flags::Flags;
 use fednode_core::{ConfigError, FederationSpec, Round};
-use fednode_data::Samples;
 use fednode_learn::{algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::{Finished, MemberConfig, Outcome, Trainer, signals, telemetry};
@@ -186,7 +185,7 @@ impl Ready {
         }
         let own = with_own_model(&spec, config, &mine)?;
         let trainer = crate::trainer::build(config, &own, &mine)?;
-        member.facts = facts(config, own.model.name.first(), &mine.split.train)?;
+        member.facts = facts(config, own.model.name.first(), &mine)?;
         Ok(Self { member, trainer })
     }
 }
@@ -254,15 +253,15 @@ pub(crate) fn read_and_tell(text: &str) -> Result<FederationSpec, ConfigError> {
 
 /// Returns what is kept beside the state and the spec, so that `evaluate`, `predict`, `personalise` and `export` need the state
 /// folder only. These are the model's and the classes' names, the vocabulary, and where the samples are.
-fn facts(
-    config: &Config,
-    model: &str,
-    samples: &Samples,
-) -> anyhow::Result<Vec<(&'static str, String)>> {
+fn facts(config: &Config, model: &str, mine: &Mine) -> anyhow::Result<Vec<(&'static str, String)>> {
+    let samples = &mine.split.train;
     let mut facts = vec![
         (MODEL_FILE, format!("{model}\n")),
         (CLASSES_FILE, samples.class_names.join("\n") + "\n"),
-        (origin::FILE, origin::text(config)?),
+        (
+            origin::FILE,
+            origin::text(config, mine.began_with.as_ref())?,
+        ),
     ];
     facts.extend(
         samples

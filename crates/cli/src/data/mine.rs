@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use fednode_core::{BlobId, FederationSpec};
-use fednode_data::{ClassCounts, Samples, Split, load_shard};
+use fednode_data::{
+    Beginning, ClassCounts, DataError, DataSource, Divided, Samples, ShardParams, Split, load_shard,
+};
 use fednode_learn::last_stage;
 use fednode_runtime::TrainerCard;
 use fednode_runtime::exit::ExitCode;
@@ -13,6 +15,7 @@ use super::{ShardFacts, is_own};
 use crate::backbone;
 use crate::config::Config;
 use crate::failure::{OrFail, fail};
+use crate::origin;
 use crate::shard::Shard;
 
 /// The samples of one node.
@@ -24,6 +27,8 @@ pub struct Mine {
     pub node_seed: u64,
     /// Which shard it has, counting from 0.
     pub position: usize,
+    /// Of data of its own, the rows that there were at first.
+    pub began_with: Option<Beginning>,
     facts: ShardFacts,
 }
 
@@ -39,7 +44,15 @@ impl Mine {
         let partition = partition_text(&spec.data.partition, config.partition_file.as_deref())?;
         let position = position(config.shard, spec)?;
         let params = shard_params(spec);
-        let loaded = load_shard(&source, &partition, &params, position).or_fail(ExitCode::Data)?;
+        // A promise of privacy is for the samples that there were when it was made.
+        let is_promised = spec.privacy.epsilon.is_some();
+        let began_with = origin::began_with(config).filter(|_| !is_promised);
+        let loaded = match &began_with {
+            Some(known) => grown(&source, &partition, params, (position, known)),
+            None => load_shard(&source, &partition, &params, position),
+        };
+        let loaded = loaded.or_fail(ExitCode::Data)?;
+        let began_with = loaded.began_with.clone();
         check_hash(spec, &loaded.partition_hash)?;
         let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;
         refuse_too_few("this node", loaded.split.train.len(), fewest, spec)?;
@@ -57,6 +70,7 @@ impl Mine {
             split,
             node_seed,
             position,
+            began_with,
             facts,
         })
     }
@@ -66,6 +80,18 @@ impl Mine {
         let model = spec.model.name.first().to_owned();
         self.facts.card(device, model, n_parameters)
     }
+}
+
+/// Loads a shard of data to which rows were appended, if there are any.
+fn grown(
+    source: &DataSource,
+    partition: &str,
+    params: ShardParams,
+    (position, began_with): (usize, &Beginning),
+) -> Result<fednode_data::Shard, DataError> {
+    let divided = Divided::grown(source, partition.parse()?, params, began_with)?;
+    let position = if divided.is_own() { 0 } else { position };
+    divided.shard(position)
 }
 
 /// Makes a seed of samples.
