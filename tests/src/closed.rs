@@ -62,9 +62,15 @@ pub fn start_member(join: Command, folder: &Path, dir: &str) -> Process {
 
 /// Starts a member with the settings in its folder.
 pub fn start_again(folder: &Path, dir: &str) -> Process {
+    let start = start_command(folder, dir);
+    Process::spawn(start, folder, folder.join(dir).join("state"), dir)
+}
+
+/// The command that starts a member with the settings in its folder.
+pub fn start_command(folder: &Path, dir: &str) -> Command {
     let mut start = fednode();
     start
         .args(["start", "--device", "cpu", "--listen", LISTEN, "--config"])
         .arg(folder.join(dir).join("node.toml"));
-    Process::spawn(start, folder, folder.join(dir).join("state"), dir)
+    start
 }

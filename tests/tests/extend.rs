@@ -1,12 +1,14 @@
 //! A closed federation of real processes that goes on after its last round.
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::Command;
+use std::sync::mpsc;
 
 use fednode_e2e::closed::{
-    LISTEN, join, join_with, of_organiser, organise, start_again, start_member, start_organiser,
-    ticket,
+    LISTEN, join, join_with, of_organiser, organise, start_again, start_command, start_member,
+    start_organiser, ticket,
 };
 use fednode_e2e::{Process, assert_fails, fedboot, fednode, is_finished, json_of, round, run};
 use serde_json::Value;
@@ -169,6 +171,38 @@ fn a_pool_of_each_end_is_made_of_its_own_modules() {
             json_of(&run(extend(folder, &["--rounds", "2"])));
         }
     }
+}
+
+/// A service manager would kill a service that says that it stops and then goes on.
+#[test]
+fn a_service_that_goes_on_does_not_say_that_it_stops() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    organise(folder, &[&DIGITS[..], &["--rounds", "2"]].concat());
+    let manager = UnixDatagram::bind(folder.join("notify")).unwrap();
+    let (said, heard) = mpsc::sync_channel(1024);
+    std::thread::spawn(move || {
+        let mut buffer = [0; 256];
+        while let Ok(length) = manager.recv(&mut buffer) {
+            let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if said.send(text).is_err() {
+                break;
+            }
+        }
+    });
+    let mut start = start_command(folder, "a");
+    start.env("NOTIFY_SOCKET", folder.join("notify"));
+    let a = Process::spawn(start, folder, folder.join("a/state"), "a");
+    a.wait_for("it to listen", |status| status["listeners"][0].is_string());
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let b = start_member(join(folder, &line, "b"), folder, "b");
+    done(&a, 2);
+    json_of(&run(extend(folder, &["--rounds", "2"])));
+    done(&a, 4);
+    done(&b, 4);
+    let heard: Vec<String> = heard.try_iter().collect();
+    let count = |word: &str| heard.iter().filter(|text| text.starts_with(word)).count();
+    assert_eq!((count("READY=1"), count("STOPPING=1")), (2, 0), "{heard:?}");
 }
 
 /// A table of two classes, told apart by where their points are.

@@ -36,7 +36,7 @@ pub use self::backbone::BackboneSpec;
 pub use self::canonical::Entry;
 pub use self::columns::{ColumnKind, Filling, MOST_COLUMNS, Scaling, TableColumn, width_of};
 pub use self::data::{DataSpec, Fingerprints};
-pub use self::extension::{CHANGEABLE, Extension, MOST_SETTINGS};
+pub use self::extension::{CHANGEABLE, Extension, Followed, MOST_SETTINGS};
 pub use self::hyper::HyperValue;
 pub use self::layers::{ConvSpec, DECLARED, LayerSpec, Layers, LayersError, MOST_LAYERS};
 pub use self::pool::{PoolSpec, Preset};

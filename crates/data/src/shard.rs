@@ -352,6 +352,21 @@ pub fn load_shard(
     divided.shard(if divided.is_own() { 0 } else { shard })
 }
 
+/// As [`load_shard`], for a node that began with some rows of its own data: see [`Divided::grown`].
+///
+/// # Errors
+/// As [`load_shard`], and if the first rows are others now.
+pub fn load_grown_shard(
+    source: &DataSource,
+    partition: &str,
+    params: &ShardParams,
+    shard: usize,
+    began_with: &Beginning,
+) -> Result<Shard, DataError> {
+    let divided = Divided::grown(source, partition.parse()?, *params, began_with)?;
+    divided.shard(if divided.is_own() { 0 } else { shard })
+}
+
 /// Reads the shards of all nodes in one go, for a simulation: the same as [`load_shard`] for each, but the source is read
 /// once.
 ///

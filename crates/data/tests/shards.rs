@@ -4,7 +4,8 @@
 use std::collections::BTreeSet;
 
 use fednode_data::{
-    Beginning, DataError, DataSource, Divided, Shard, ShardParams, divide, load_shard, load_shards,
+    Beginning, DataError, DataSource, Shard, ShardParams, divide, load_grown_shard, load_shard,
+    load_shards,
 };
 
 const PARAMS: ShardParams = ShardParams {
@@ -284,7 +285,7 @@ fn rows_of(shard: &Shard) -> [Vec<u32>; 3] {
 }
 
 fn grown(source: &DataSource, began_with: &Beginning) -> Result<Shard, DataError> {
-    Divided::grown(source, "own".parse()?, PARAMS, began_with)?.shard(0)
+    load_grown_shard(source, "own", &PARAMS, 0, began_with)
 }
 
 #[test]

@@ -7,7 +7,6 @@ mod common;
 use std::sync::Arc;
 
 use common::federation::{self as fed, data, learner, peers, update};
-use fednode_core::spec::Extension;
 use fednode_core::work::{Order, PeerExpert, Worker};
 use fednode_core::{
     ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, Precision, Round, Slot,
@@ -229,14 +228,7 @@ fn published_samples(node: &mut Learner, round: u32) -> f64 {
 #[test]
 fn rows_that_were_added_are_in_the_statistics_of_the_rounds_that_were_added() {
     let agreed = spec(&[]);
-    let extended = agreed
-        .extended(&Extension {
-            federation: agreed.id(),
-            after: Round(4),
-            rounds: 2,
-            settings: std::collections::BTreeMap::new(),
-        })
-        .unwrap();
+    let extended = fed::extended(&agreed, 2);
     let few = Arc::new(fednode_data::Split {
         train: data(0).train.subset(&(0..100).collect::<Vec<_>>()),
         ..fednode_data::Split::clone(&data(0))

@@ -7,9 +7,10 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use common::federation::{
-    CLASSES, WIDTH, combine, combine_in, data, finish, learner, rounds, spec, update, values,
+    CLASSES, WIDTH, combine, combine_in, data, extended as added, finish, learner, rounds, spec,
+    update, values,
 };
-use fednode_core::spec::{Extension, StatisticsFeatures, StatisticsGate};
+use fednode_core::spec::{StatisticsFeatures, StatisticsGate};
 use fednode_core::work::{MemberStatistics, Order, Received, Update, Worker};
 use fednode_core::{FederationSpec, HyperValue, NodeId, ParamSet, Round, Score, Slot};
 use fednode_learn::{ComputeDevice, Learner, Subset, algorithm, last_stage};
@@ -415,14 +416,7 @@ fn restarted(spec: &FederationSpec, node: &Learner) -> Learner {
 #[test]
 fn a_node_that_goes_on_after_its_statistics_trains_as_if_there_had_been_none() {
     let agreed = with_statistics("fedavg", 4);
-    let extended = agreed
-        .extended(&Extension {
-            federation: agreed.id(),
-            after: Round(4),
-            rounds: 2,
-            settings: std::collections::BTreeMap::new(),
-        })
-        .unwrap();
+    let extended = added(&agreed, 2);
     let (mut learners, mean) = gathered(&agreed);
     adopted(&mut learners, &mean, Subset::Test);
     let mut on = learner(&extended, 0);

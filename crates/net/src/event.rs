@@ -88,6 +88,8 @@ pub enum Event {
     },
     /// A member is in a round after the last that this one knows of: the organiser has added rounds.
     Beyond {
+        /// Who.
+        node: NodeId,
         /// In which.
         round: Round,
     },

@@ -14,7 +14,8 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use fednode_core::membership::{
     Absence, Certificate, MAX_STATEMENTS, Members, SignedStatement, Statement, StatementError,
 };
-use fednode_core::{ConfigError, FederationSpec, NodeId, Role, Round, Timestamp};
+use fednode_core::spec::Followed;
+use fednode_core::{FederationSpec, NodeId, Role, Round, Timestamp};
 use tokio::sync::watch;
 
 use crate::codec;
@@ -168,14 +169,7 @@ impl MemberBook {
     }
 
     /// Returns the spec with the rounds that the organiser has added after all ends up to `done`.
-    ///
-    /// # Errors
-    /// Says why they cannot be added: a newer fednode signed them, perhaps.
-    pub fn extended(
-        &self,
-        spec: &FederationSpec,
-        done: Round,
-    ) -> Result<FederationSpec, ConfigError> {
+    pub fn extended(&self, spec: &FederationSpec, done: Round) -> Followed {
         spec.extended_by(self.read().extensions(), done)
     }
 
@@ -300,7 +294,8 @@ mod tests {
         };
         book.say(&organiser, NOW, Ruling::Extend(extension))
             .unwrap();
-        let error = book.extended(&agreed, Round(10)).unwrap_err().to_string();
+        let trouble = book.extended(&agreed, Round(10)).trouble;
+        let error = trouble.unwrap().to_string();
         assert!(error.contains("0.1"), "not refused for its length: {error}");
         assert_eq!(book.reached(), 1);
     }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use fednode_core::{BlobId, Round};
 use fednode_engine::book::Pages;
 use fednode_store::{Checkpoint, Checkpoints, LoadError, Loaded, SaveError, Saved};
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::answers::Answer;
@@ -249,6 +250,18 @@ pub(crate) struct Restored {
     pub(crate) meta: Meta,
     pub(crate) model: Option<Vec<u8>>,
     pub(crate) warning: Option<String>,
+}
+
+impl Restored {
+    /// Returns the state of the machine.
+    ///
+    /// # Errors
+    /// Fails if the checkpoint is of another kind of machine.
+    pub(crate) fn machine<T: DeserializeOwned>(&self) -> Result<T, RunError> {
+        serde_json::from_value(self.meta.machine.clone()).map_err(|error| {
+            RunError::StateContent(format!("the checkpoint cannot be understood: {error}"))
+        })
+    }
 }
 
 /// Loads the newest checkpoint that is intact. Blocks.

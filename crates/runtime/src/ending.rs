@@ -189,7 +189,7 @@ impl<M: Machine> Driver<M> {
         if let Some(done) = self.end_to_leave() {
             match self.more.keep(&self.base.config.state) {
                 Ok(()) => return self.ending.stage = Stage::Over(Outcome::Extended { done }),
-                Err(error) => self.base.warn(error),
+                Err(news) => news.into_iter().for_each(|line| self.base.warn(line)),
             }
         }
         if self.ending.stage == Stage::Working
@@ -217,7 +217,10 @@ impl<M: Machine> Driver<M> {
         let spec = &self.base.spec;
         match self.ending.stage {
             Stage::Serving { .. } => self.more.next_end(spec),
-            Stage::Working => self.more.missed(spec, self.base.role, self.machine.phase()),
+            Stage::Working => {
+                let doing = (self.base.role, self.machine.phase());
+                self.more.missed(spec, doing, self.standing.present())
+            }
             _ => None,
         }
     }

@@ -9,17 +9,23 @@
 //! An extension only appends rounds. Whoever hears of it in the middle goes on as before, so an end takes place as it was agreed
 //! on, and settings change for all in the same round. When a member is done with what it knew, it ends with
 //! [`Outcome::Extended`](crate::Outcome::Extended). Its caller reads data and settings anew then, and starts it again in the same
-//! process. A member that was away meanwhile hears of rounds that it does not know. It leaves out what it has missed.
+//! process. A member that was away meanwhile hears of rounds that it does not know. If most of those who are here speak of them,
+//! it leaves out what it has missed. A single member cannot make others leave anything out.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use fednode_core::{FederationSpec, Role, Round};
+use fednode_core::spec::Followed;
+use fednode_core::{FederationSpec, NodeId, Role, Round};
 use fednode_engine::Phase;
 use fednode_net::MemberBook;
+use tracing::info;
 
+use crate::driver::Driver;
 use crate::error::RunError;
 use crate::final_model;
+use crate::machine::Machine;
 use crate::organiser::{MEMBERS_FILE, Organiser};
 
 /// Returns the spec with the rounds that the organiser has added after the ends that this member is done with. Those are the end
@@ -46,17 +52,16 @@ pub fn extended(
         }
     }
     let finished = final_model::end_of(state, spec.id());
-    Ok(book
-        .extended(&spec, done.max(finished))
-        .unwrap_or_else(|error| {
-            tracing::warn!("{}", unfollowed(&error));
-            spec
-        }))
+    let Followed { spec, trouble } = book.extended(&spec, done.max(finished));
+    if let Some(trouble) = trouble {
+        tracing::warn!("{}", unfollowed(&trouble));
+    }
+    Ok(spec)
 }
 
-fn unfollowed(error: &dyn std::fmt::Display) -> String {
+fn unfollowed(trouble: &dyn std::fmt::Display) -> String {
     format!(
-        "the organiser has added rounds that cannot be followed: {error}; a newer version of this program may be needed"
+        "the organiser has added rounds that cannot be followed: {trouble}; a newer version of this program may be needed"
     )
 }
 
@@ -67,8 +72,10 @@ pub(crate) struct MoreRounds {
     /// How many statements there were when it was looked last.
     looked_at: Option<u64>,
     are_there: bool,
-    /// The newest round of others after the last that this member knows of.
-    heard: Round,
+    /// In which rounds after the last that this member knows of others are.
+    beyond: BTreeMap<NodeId, Round>,
+    /// Whether it was said that what the organiser has said cannot be kept.
+    complained: bool,
 }
 
 impl MoreRounds {
@@ -77,7 +84,8 @@ impl MoreRounds {
             book,
             looked_at: None,
             are_there: false,
-            heard: Round::ZERO,
+            beyond: BTreeMap::new(),
+            complained: false,
         }
     }
 
@@ -89,36 +97,50 @@ impl MoreRounds {
             return None;
         }
         self.looked_at = Some(reached);
-        match book.extended(spec, Round(spec.rounds)) {
-            Ok(extended) if extended.rounds > spec.rounds => {
-                self.are_there = true;
-                let (last, more) = (extended.rounds, extended.rounds - spec.rounds);
-                Some(Ok(format!(
-                    "the organiser has added {more} rounds: after round {} it goes on to round {last}",
-                    spec.rounds
-                )))
-            }
-            Ok(_) => None,
-            Err(error) => Some(Err(unfollowed(&error))),
+        let followed = book.extended(spec, Round(spec.rounds));
+        let (now, last) = (spec.rounds, followed.spec.rounds);
+        if last > now {
+            self.are_there = true;
+            let more = last - now;
+            return Some(Ok(format!(
+                "the organiser has added {more} rounds: after round {now} it goes on to round {last}"
+            )));
         }
+        followed.trouble.map(|trouble| Err(unfollowed(&trouble)))
     }
 
-    /// A member speaks of a round that is not known here.
-    pub(crate) fn heard_of(&mut self, round: Round) {
-        self.heard = self.heard.max(round);
+    /// A member speaks of a round that is not known here. The network bounds how many members it tells of.
+    pub(crate) fn heard_of(&mut self, node: NodeId, round: Round) {
+        self.beyond.insert(node, round);
     }
 
-    /// Returns the end that a member has missed, if the others are further and it has nothing better to do than to follow them.
-    pub(crate) fn missed(&self, spec: &FederationSpec, role: Role, phase: Phase) -> Option<Round> {
-        let last = Round(spec.rounds);
+    /// Returns the end that a member has missed, if most of those who are here are further and it has nothing better to do than
+    /// to follow them.
+    pub(crate) fn missed(
+        &self,
+        spec: &FederationSpec,
+        (role, phase): (Role, Phase),
+        here: impl Iterator<Item = NodeId>,
+    ) -> Option<Round> {
+        if !self.are_there {
+            return None;
+        }
+        let (last, heard) = (Round(spec.rounds), self.reached_by_most(here)?);
         let are_further = match (role, phase) {
-            (_, Phase::Joining) | (Role::Aggregator, Phase::Exchanging) => self.heard > last,
+            (_, Phase::Joining) | (Role::Aggregator, Phase::Exchanging) => heard > last,
             // The last round may just be closed. Once a later one is, it is over for good.
-            (Role::Node, Phase::Exchanging) => self.heard > last.next(),
+            (Role::Node, Phase::Exchanging) => heard > last.next(),
             _ => false,
         };
-        let before = Round(self.heard.0.saturating_sub(1));
-        (self.are_there && are_further).then_some(before)
+        are_further.then(|| Round(heard.0.saturating_sub(1)))
+    }
+
+    /// Returns the round that more than half of these members have reached, as far as rounds are not known here.
+    fn reached_by_most(&self, here: impl Iterator<Item = NodeId>) -> Option<Round> {
+        let round = |node: NodeId| self.beyond.get(&node).copied().unwrap_or(Round::ZERO);
+        let mut rounds: Vec<Round> = here.map(round).collect();
+        rounds.sort_unstable_by(|a, b| b.cmp(a));
+        rounds.get(rounds.len() / 2).copied()
     }
 
     /// Returns the end after which a member goes on that is done with all that it knew.
@@ -126,13 +148,33 @@ impl MoreRounds {
         self.are_there.then_some(Round(spec.rounds))
     }
 
-    /// Writes down what the organiser has said, for the next start.
-    pub(crate) fn keep(&self, state: &Path) -> Result<(), String> {
+    /// Writes down what the organiser has said, for the next start. Without that it would not know of the rounds that it is
+    /// started for.
+    ///
+    /// # Errors
+    /// Returns the line to say, once.
+    pub(crate) fn keep(&mut self, state: &Path) -> Result<(), Option<String>> {
         let save = |book: &Arc<MemberBook>| book.save(&state.join(MEMBERS_FILE));
         let kept = self.book.as_ref().map_or(Ok(()), save);
         kept.map_err(|error| {
-            format!("this member cannot go on with the rounds that were added: {error}")
+            let is_news = !std::mem::replace(&mut self.complained, true);
+            let line =
+                format!("this member does not go on with the rounds that were added yet: {error}");
+            is_news.then_some(line)
         })
+    }
+}
+
+impl<M: Machine> Driver<M> {
+    pub(crate) fn look_for_more_rounds(&mut self) {
+        match self.more.look(&self.base.spec) {
+            Some(Ok(line)) => {
+                info!("{line}");
+                self.base.remark(line);
+            }
+            Some(Err(line)) => self.base.warn(line),
+            None => {}
+        }
     }
 }
 
@@ -140,30 +182,53 @@ impl MoreRounds {
 mod tests {
     use super::*;
 
+    const NODE: Role = Role::Node;
+
+    fn member(n: u8) -> NodeId {
+        NodeId::from_bytes([n; 32])
+    }
+
+    /// What a member has missed of ten rounds, of others who are in these rounds; 0 for one who speaks of no unknown round.
+    fn missed(rounds: &[u32], role: Role, phase: Phase) -> Option<u32> {
+        let spec = FederationSpec::default();
+        let mut more = MoreRounds {
+            are_there: true,
+            ..MoreRounds::of(None)
+        };
+        let others = || (1..).zip(rounds);
+        for (n, round) in others().filter(|(_, round)| **round > 0) {
+            more.heard_of(member(n), Round(*round));
+        }
+        let here = others().map(|(n, _)| member(n));
+        let missed = more.missed(&spec, (role, phase), here);
+        missed.map(|round| round.0)
+    }
+
     #[test]
     fn who_was_away_follows_once_nothing_of_its_own_is_left_to_do() {
-        let spec = FederationSpec::default();
-        let missed = |heard, role, phase| {
-            let more = MoreRounds {
-                are_there: true,
-                heard: Round(heard),
-                ..MoreRounds::of(None)
-            };
-            more.missed(&spec, role, phase).map(|round| round.0)
-        };
-        let (node, hub) = (Role::Node, Role::Aggregator);
-        assert_eq!(missed(0, node, Phase::Joining), None);
-        assert_eq!(missed(11, node, Phase::Joining), Some(10));
-        assert_eq!(missed(11, hub, Phase::Exchanging), Some(10));
-        assert_eq!(
-            missed(11, node, Phase::Exchanging),
-            None,
-            "perhaps a moment late"
-        );
-        assert_eq!(missed(14, node, Phase::Exchanging), Some(13));
+        assert_eq!(missed(&[0, 0], NODE, Phase::Joining), None);
+        assert_eq!(missed(&[11], NODE, Phase::Joining), Some(10));
+        assert_eq!(missed(&[11], Role::Aggregator, Phase::Exchanging), Some(10));
+        let late = missed(&[11, 11], NODE, Phase::Exchanging);
+        assert_eq!(late, None, "perhaps a moment late");
+        assert_eq!(missed(&[14, 14], NODE, Phase::Exchanging), Some(13));
         for busy in [Phase::Training, Phase::Merging, Phase::Pooling] {
-            assert_eq!(missed(14, node, busy), None, "{busy:?}");
+            assert_eq!(missed(&[14, 14], NODE, busy), None, "{busy:?}");
         }
-        assert_eq!(MoreRounds::of(None).next_end(&spec), None);
+        assert_eq!(
+            MoreRounds::of(None).next_end(&FederationSpec::default()),
+            None
+        );
+    }
+
+    #[test]
+    fn a_minority_makes_nobody_leave_rounds_out() {
+        let joining = |rounds: &[u32]| missed(rounds, NODE, Phase::Joining);
+        assert_eq!(joining(&[99_999, 0]), None, "one of two");
+        assert_eq!(joining(&[99_999, 0, 0]), None);
+        assert_eq!(joining(&[99_999, 99_999, 0, 0]), None);
+        // What most have reached counts, and not what the boldest says.
+        assert_eq!(joining(&[99_999, 13, 12]), Some(12));
+        assert_eq!(joining(&[]), None);
     }
 }

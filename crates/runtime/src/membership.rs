@@ -132,15 +132,17 @@ impl Membership {
         }))
     }
 
-    /// Keeps the file in the state folder like the book, and the book like the organiser's folder, until dropped.
-    pub(crate) fn keep(self) -> AbortOnDropHandle<()> {
+    /// Keeps the file in the state folder like the book, and the book like the organiser's folder, until dropped. Returns the book,
+    /// too.
+    pub(crate) fn keep(self) -> (Arc<MemberBook>, AbortOnDropHandle<()>) {
         let Self {
             book,
             file,
             organiser,
         } = self;
         let mut changes = book.watch();
-        AbortOnDropHandle::new(tokio::spawn(async move {
+        let kept = Arc::clone(&book);
+        let keeping = AbortOnDropHandle::new(tokio::spawn(async move {
             let mut seen = None;
             loop {
                 let changed = tokio::time::timeout(LOOK_EVERY, changes.changed()).await;
@@ -153,7 +155,8 @@ impl Membership {
                     save(&book, &file).await;
                 }
             }
-        }))
+        }));
+        (kept, keeping)
     }
 }
 

@@ -248,7 +248,8 @@ impl Organiser {
         if session.is_full() {
             return Err(OrganiserError::Full);
         }
-        let before = session.book.extended(agreed, Round(MOST_ROUNDS))?;
+        let before = session.book.extended(agreed, Round(MOST_ROUNDS));
+        let before = before.trouble.map_or(Ok(before.spec), Err)?;
         let extension = Extension {
             federation: agreed.id(),
             after: Round(before.rounds),

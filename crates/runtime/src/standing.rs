@@ -92,6 +92,11 @@ impl Standing {
         first.map(|(address, reason)| (address.as_str(), reason.as_str()))
     }
 
+    /// Visits the members that are here.
+    pub(crate) fn present(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.present.keys().copied()
+    }
+
     /// Tells whether a node is connected.
     pub(crate) fn is_present(&self, node: &NodeId) -> bool {
         self.present.contains_key(node)

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use fednode_core::{BlobId, FederationSpec};
-use fednode_data::{
-    Beginning, ClassCounts, DataError, DataSource, Divided, Samples, ShardParams, Split, load_shard,
-};
+use fednode_data::{Beginning, ClassCounts, Samples, Split, load_grown_shard, load_shard};
 use fednode_learn::last_stage;
 use fednode_runtime::TrainerCard;
 use fednode_runtime::exit::ExitCode;
@@ -48,7 +46,7 @@ impl Mine {
         let is_promised = spec.privacy.epsilon.is_some();
         let began_with = origin::began_with(config).filter(|_| !is_promised);
         let loaded = match &began_with {
-            Some(known) => grown(&source, &partition, params, (position, known)),
+            Some(known) => load_grown_shard(&source, &partition, &params, position, known),
             None => load_shard(&source, &partition, &params, position),
         };
         let loaded = loaded.or_fail(ExitCode::Data)?;
@@ -80,18 +78,6 @@ impl Mine {
         let model = spec.model.name.first().to_owned();
         self.facts.card(device, model, n_parameters)
     }
-}
-
-/// Loads a shard of data to which rows were appended, if there are any.
-fn grown(
-    source: &DataSource,
-    partition: &str,
-    params: ShardParams,
-    (position, began_with): (usize, &Beginning),
-) -> Result<fednode_data::Shard, DataError> {
-    let divided = Divided::grown(source, partition.parse()?, params, began_with)?;
-    let position = if divided.is_own() { 0 } else { position };
-    divided.shard(position)
 }
 
 /// Makes a seed of samples.

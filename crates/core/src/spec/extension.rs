@@ -52,6 +52,15 @@ pub struct Extension {
     pub settings: BTreeMap<String, String>,
 }
 
+/// A spec with rounds that were added, as far as they can be followed.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Followed {
+    /// The spec.
+    pub spec: FederationSpec,
+    /// Why the next extension cannot be followed, if one cannot.
+    pub trouble: Option<ConfigError>,
+}
+
 /// What was agreed at first, and what has been added since.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Extended {
@@ -112,22 +121,28 @@ impl FederationSpec {
     }
 
     /// Returns the spec with the rounds that an organiser has added, in the order in which it said so, of all ends up to `done`.
-    ///
-    /// # Errors
-    /// As [`Self::extended`].
+    /// It stops before the first that cannot be followed.
     pub fn extended_by<'a>(
         &self,
         extensions: impl IntoIterator<Item = &'a Extension>,
         done: Round,
-    ) -> Result<Self, ConfigError> {
+    ) -> Followed {
         let (mut spec, id) = (self.clone(), self.id());
         for extension in extensions {
             let is_next = extension.after.0 == spec.rounds && extension.after <= done;
-            if is_next && extension.federation == id {
-                spec = spec.extended(extension)?;
+            if !is_next || extension.federation != id {
+                continue;
+            }
+            match spec.extended(extension) {
+                Ok(extended) => spec = extended,
+                Err(error) => {
+                    let trouble = Some(error);
+                    return Followed { spec, trouble };
+                }
             }
         }
-        Ok(spec)
+        let trouble = None;
+        Followed { spec, trouble }
     }
 
     /// Returns what was agreed at first.
@@ -254,20 +269,38 @@ mod tests {
     fn extensions_apply_one_after_the_other_and_those_of_another_end_count_nothing() {
         let agreed = agreed();
         let said = [more(3, 2, &[]), more(3, 9, &[]), more(5, 4, &[])];
-        let after = |done| agreed.extended_by(&said, Round(done)).unwrap();
+        let after = |done| agreed.extended_by(&said, Round(done)).spec;
         let rounds: Vec<u32> = [2, 3, 4, 5]
             .map(after)
             .iter()
             .map(|spec| spec.rounds)
             .collect();
         assert_eq!(rounds, [3, 5, 5, 9], "one end after the other");
-        let again = after(5).extended_by(&said, Round(9)).unwrap();
-        assert_eq!(again, after(5), "once is enough");
+        let again = after(5).extended_by(&said, Round(9));
+        assert_eq!(again.spec, after(5), "once is enough");
         let other = Extension {
             federation: FederationId::from_bytes([9; 32]),
             ..more(3, 2, &[])
         };
-        assert_eq!(agreed.extended_by([&other], Round(3)).unwrap(), agreed);
+        assert_eq!(agreed.extended_by([&other], Round(3)).spec, agreed);
+    }
+
+    #[test]
+    fn what_was_added_before_is_followed_where_the_next_cannot_be() {
+        let said = [
+            more(3, 2, &[]),
+            more(5, 2, &[("some.new.key", "1")]),
+            more(7, 2, &[]),
+        ];
+        let followed = agreed().extended_by(&said, Round(9));
+        assert_eq!(followed.spec.rounds, 5);
+        assert!(
+            followed
+                .trouble
+                .unwrap()
+                .to_string()
+                .contains("some.new.key")
+        );
     }
 
     #[test]

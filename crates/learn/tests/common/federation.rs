@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
+use fednode_core::spec::Extension;
 use fednode_core::work::{PeerExpert, Update};
 use fednode_core::{
     AggregationPlan, BlobId, ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, PlanRow,
@@ -39,6 +40,17 @@ pub fn spec(algorithm: &str, hyper: &[(&str, HyperValue)]) -> FederationSpec {
     );
     algorithm::fill_exchange(&mut spec).unwrap();
     spec
+}
+
+/// Returns the spec with rounds added after its last.
+pub fn extended(spec: &FederationSpec, rounds: u32) -> FederationSpec {
+    let extension = Extension {
+        federation: spec.id(),
+        after: Round(spec.rounds),
+        rounds,
+        settings: std::collections::BTreeMap::new(),
+    };
+    spec.extended(&extension).unwrap()
 }
 
 /// Returns node `index` of two, which between them have 400 digits in skewed shares of the classes.

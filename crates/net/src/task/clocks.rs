@@ -27,8 +27,8 @@ pub(super) struct Clocks {
     steps: StepWatch,
     /// Whose clock was told of, and when.
     told: BTreeMap<NodeId, Instant>,
-    /// The newest round after the last that was told of.
-    beyond: Round,
+    /// The newest round after the last that was told of each member.
+    beyond: BTreeMap<NodeId, Round>,
 }
 
 impl Clocks {
@@ -36,7 +36,7 @@ impl Clocks {
         Self {
             steps: StepWatch::new(wall, now),
             told: BTreeMap::new(),
-            beyond: Round::ZERO,
+            beyond: BTreeMap::new(),
         }
     }
 
@@ -44,9 +44,8 @@ impl Clocks {
     pub(super) fn refused(&mut self, objection: &Objection, now: Instant) -> Option<Event> {
         let (node, ahead) = match objection {
             Objection::Stamped(node, AdvertError::ClockSkew(ahead)) => (node, ahead),
-            Objection::Stamped(_, AdvertError::Beyond(round)) if *round > self.beyond => {
-                self.beyond = *round;
-                return Some(Event::Beyond { round: *round });
+            Objection::Stamped(node, AdvertError::Beyond(round)) => {
+                return self.beyond(*node, *round);
             }
             _ => return None,
         };
@@ -55,6 +54,16 @@ impl Clocks {
         let is_news = self.told.len() < MAX_TOLD && self.told.insert(*node, now).is_none();
         let (node, seconds) = (*node, ahead.as_secs());
         is_news.then_some(Event::ClockAhead { node, seconds })
+    }
+
+    fn beyond(&mut self, node: NodeId, round: Round) -> Option<Event> {
+        let has_room = self.beyond.len() < MAX_TOLD || self.beyond.contains_key(&node);
+        let known = self.beyond.get(&node);
+        let is_news = has_room && known.is_none_or(|known| round > *known);
+        is_news.then(|| {
+            self.beyond.insert(node, round);
+            Event::Beyond { node, round }
+        })
     }
 }
 

@@ -159,7 +159,7 @@ pub fn audit(state: &Path) -> Result<History, HistoryError> {
     let book = spec.organiser.map(|organiser| book_of(state, organiser));
     let book = book.transpose()?;
     let spec = match &book {
-        Some(book) => book.extended(&spec, Round(MOST_ROUNDS)).unwrap_or(spec),
+        Some(book) => book.extended(&spec, Round(MOST_ROUNDS)).spec,
         None => spec,
     };
     let mut auditor = Auditor {

@@ -251,8 +251,10 @@ impl<'r> Playing<'r> {
 
 fn machine_of(segment: &Segment, image: Image) -> Result<Box<dyn Machine>, ReplayError> {
     let spec = FederationSpec::from_toml(&segment.header.spec);
-    let spec =
-        spec.and_then(|spec| spec.extended_by(&segment.header.extensions, Round(MOST_ROUNDS)));
+    let spec = spec.and_then(|spec| {
+        let followed = spec.extended_by(&segment.header.extensions, Round(MOST_ROUNDS));
+        followed.trouble.map_or(Ok(followed.spec), Err)
+    });
     let spec = Arc::new(spec.map_err(|error| ReplayError::Spec {
         file: segment.file.clone(),
         error,
