@@ -105,6 +105,8 @@ impl Judge<'_> {
             Confirmation::Full if self.is_enough(author, round, global) => Verdict::Next,
             // Where most have gone on from it, there is nothing else to wait for.
             Confirmation::Full if self.is_stronger(said) => Verdict::Next,
+            // It came before its turn, from somebody who had not seen the aggregator yet. No other can come.
+            Confirmation::Full if self.is_the_only_one_left(said) => Verdict::Next,
             Confirmation::Full => Verdict::Unconfirmed(Vec::new()),
         }
     }
@@ -663,6 +665,43 @@ mod tests {
         for (graces, follows) in [(0, false), (1, false), (2, true)] {
             machine.waited = grace * graces;
             assert_eq!(is_followed(&machine), follows, "the third after {graces}");
+        }
+    }
+
+    /// An aggregator comes back. One node sees it only after it has closed the round itself and gone on.
+    #[test]
+    fn a_closing_out_of_turn_that_half_have_gone_on_from_is_followed_after_the_grace_time() {
+        for (n_nodes, gone_on, is_followed) in
+            [(2, 1, true), (4, 1, false), (4, 2, true), (9, 4, false)]
+        {
+            let mut machine = Machine::new(Weighting::Uniform);
+            let all = &ALL[..n_nodes];
+            machine.view = View::new(3);
+            machine.view.connect(node(AGGREGATOR), Role::Aggregator);
+            machine.head.counted = all.iter().map(|n| node(*n)).collect();
+            for n in all {
+                machine.view.connect(node(*n), Role::Node);
+                machine.hear(&update(*n, 4, 7, 10));
+            }
+            let theirs = closed(4, all, 7, 1.0);
+            for n in &all[n_nodes - gone_on..] {
+                let mut next = Accepted::clone(&update(*n, 5, 50, 10));
+                let Body::Local(local) = &mut next.advert.body else {
+                    unreachable!("it is an update");
+                };
+                local.follows = Some(theirs.id(Round(4)));
+                machine.hear(&Arc::new(next));
+            }
+            machine.author = node(ALL[n_nodes - 1]);
+            let at_once = machine.verdict(4, &theirs);
+            assert_eq!(
+                at_once,
+                Verdict::Unconfirmed(vec![]),
+                "the aggregator may close it"
+            );
+            machine.waited = machine.spec.round.grace();
+            let later = machine.verdict(4, &theirs) == Verdict::Next;
+            assert_eq!(later, is_followed, "{gone_on} of {n_nodes}");
         }
     }
 

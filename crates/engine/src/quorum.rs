@@ -21,6 +21,7 @@ use fednode_core::{Global, Local, NodeId, Round};
 
 use crate::chain::{Judge, Rank};
 use crate::cohort::Cohort;
+use crate::follower::Announced;
 
 /// How many nodes act one after the other before a round is given up.
 pub(crate) const ATTEMPTS: u32 = 4;
@@ -56,6 +57,16 @@ impl Judge<'_> {
     /// Tells whether a closing that follows the head counts enough members to be followed, and comes in its turn.
     pub(crate) fn is_enough(&self, author: NodeId, round: Round, global: &Global) -> bool {
         self.is_in_turn(author, round) && self.is_large_enough(author, round, global)
+    }
+
+    /// Tells whether a round can hardly be closed otherwise any more, though this closing came before its turn.
+    ///
+    /// Half have gone on from it. The rest are no majority, so no aggregator can close the round with them. Whatever it closed
+    /// before has had the grace time to come.
+    pub(crate) fn is_the_only_one_left(&self, said: Announced<'_>) -> bool {
+        self.patience() >= Patience::GraceOver
+            && self.have_half_gone_on(said)
+            && self.is_large_enough(said.author, said.round, said.global)
     }
 
     /// Tells whether somebody closes a round not before its turn. Of two who closed it at once some would follow the one

@@ -82,6 +82,13 @@ impl Judge<'_> {
         2 * votes.beyond > votes.all
     }
 
+    /// Tells whether at least half have gone on from a closing.
+    pub(crate) fn have_half_gone_on(&self, said: Announced<'_>) -> bool {
+        let fork = Fork::of(self.view, self.head, said.id, said.global);
+        let votes = self.votes(&fork, said);
+        votes.beyond > 0 && 2 * votes.beyond >= votes.all
+    }
+
     fn votes(&self, fork: &Fork, said: Announced<'_>) -> Votes {
         // Before anything was followed, whoever is counted stands behind a closing, too: a newcomer has heard little else.
         let counts_members = self.head.closing.is_none() && said.global.previous.is_some();

@@ -124,6 +124,9 @@ fn for_peers(cause: Cause, whom: &[NodeId], standing: &Standing) -> Option<Strin
         Cause::Updates | Cause::Quorum | Cause::Closing | Cause::Modules => {
             format!("see what `status` says on {names}: it may still train")
         }
+        Cause::Evidence => {
+            format!("see whether the log of {names} names an error: what it said is still missing")
+        }
         _ => format!("see whether {names} has a slow uplink: the transfer is under way"),
     })
 }

@@ -11,7 +11,7 @@ use fednode_core::{BlobRef, Body, Fault, NodeId, Round};
 
 use super::Aggregator;
 use crate::chain::{self, Judge};
-use crate::event::{Arrival, Fetch, FetchKind, Note, Output};
+use crate::event::{Arrival, Fetch, FetchKind, Note, Output, Timer};
 use crate::follower::{Announced, Closed};
 use crate::masks::FALSE_SHARES;
 use crate::quorum::Patience;
@@ -39,6 +39,12 @@ impl Aggregator {
             .as_ref()
             .is_some_and(|best| needs_no_trial(best.announced()));
         self.chain.note(&found);
+        if self.chain.waits_for_updates() && found.best.is_none() {
+            // What is not followed yet may be, once the grace time is over.
+            let look = Timer::Look(self.open_round());
+            self.outbox
+                .set_timer(look, self.now + self.spec.round.grace());
+        }
         for (author, closing, reason) in found.false_ones {
             self.view.refute(closing);
             self.convict(author, reason);
