@@ -105,7 +105,7 @@ impl Judge<'_> {
             Confirmation::Full if self.is_enough(author, round, global) => Verdict::Next,
             // Where most have gone on from it, there is nothing else to wait for.
             Confirmation::Full if self.is_stronger(said) => Verdict::Next,
-            // It came before its turn, from somebody who had not seen the aggregator yet. No other can come.
+            // Nor where it came before its turn, and too few are left to close the round otherwise.
             Confirmation::Full if self.is_the_only_one_left(said) => Verdict::Next,
             Confirmation::Full => Verdict::Unconfirmed(Vec::new()),
         }
@@ -702,6 +702,11 @@ mod tests {
             machine.waited = machine.spec.round.grace();
             let later = machine.verdict(4, &theirs) == Verdict::Next;
             assert_eq!(later, is_followed, "{gone_on} of {n_nodes}");
+            machine.view.doubt(machine.author);
+            assert!(
+                machine.verdict(4, &theirs) != Verdict::Next,
+                "its author did not deliver before"
+            );
         }
     }
 

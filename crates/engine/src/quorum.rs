@@ -10,6 +10,9 @@
 //!                         more than half will do for an aggregator             whose update was heard
 //! ```
 //!
+//! A closing comes in turn: from an aggregator, or from the next in line. One that came before its turn is followed after the
+//! grace time where half have gone on from it, since the rest are too few to close the round otherwise.
+//!
 //! Whoever publishes an update whose part cannot be had or cannot be counted, or closes a round whose mean cannot be had, is
 //! not expected either until that changes. A machine finds out about parts when it closes the round itself. So where one of
 //! three has a part that is of no use, the two others close the round one after the other, and each follows the first.
@@ -59,12 +62,14 @@ impl Judge<'_> {
         self.is_in_turn(author, round) && self.is_large_enough(author, round, global)
     }
 
-    /// Tells whether a round can hardly be closed otherwise any more, though this closing came before its turn.
+    /// Tells whether nobody else can close a round any more, though this closing came before its turn: whoever made it had not
+    /// seen the aggregator yet.
     ///
-    /// Half have gone on from it. The rest are no majority, so no aggregator can close the round with them. Whatever it closed
-    /// before has had the grace time to come.
+    /// Half have gone on from it, so the rest are no majority that an aggregator could close the round with. What it had closed
+    /// before they went on has had the grace time to come.
     pub(crate) fn is_the_only_one_left(&self, said: Announced<'_>) -> bool {
         self.patience() >= Patience::GraceOver
+            && !self.view.is_doubtful(said.author)
             && self.have_half_gone_on(said)
             && self.is_large_enough(said.author, said.round, said.global)
     }

@@ -14,9 +14,10 @@ use fednode_core::{
 };
 use fednode_engine::State;
 use fednode_engine::book::{Pages, RoundBook};
-use fednode_net::{Handle, Identity, Network};
+use fednode_net::{Event, Handle, Identity, Network};
 use fednode_store::{Ledger, LedgerError, Options, Store};
-use tokio::task::JoinSet;
+use tokio::sync::mpsc::Receiver;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 
 use crate::base::{Base, on_worker};
@@ -157,18 +158,10 @@ impl Opened {
         let members = membership.as_ref();
         let masks = Arc::new(MaskKeeper::new(&identity, config.spec.id()));
         let network = start_network(&config, role, &store, identity, memories, members).await?;
-        let (book_of_members, roll) = membership.map(Membership::keep).unzip();
-        let inlets = Inlets {
-            // After the network, so that an answer to `status` never shows a member without one.
-            control: start_control(&config).await?,
-            events: network.events,
-            net_task: network.task,
-            stop,
-            book: book_of_members,
-            roll,
-        };
+        let (net, reached) = (network.handle, (network.events, network.task));
+        let inlets = inlets(&config, reached, membership, stop).await?;
         // Only now nothing refuses this start any more.
-        settle(&config, &mut notebook, clock.now(), &network.handle).await?;
+        settle(&config, &mut notebook, clock.now(), &net).await?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
         let recorder = start_recorder(&config, me, role)?;
         let (own, book) = books(me, &config, restored);
@@ -178,7 +171,7 @@ impl Opened {
             clock,
             me,
             role,
-            net: network.handle,
+            net,
             blobs: store.blobs,
             decoded: Arc::new(Decoded::of(role)),
             masks,
@@ -195,6 +188,25 @@ impl Opened {
         });
         driver.run(Past { known, written }).await
     }
+}
+
+/// Opens what reaches a member from outside. The network is there already, so no answer to `status` shows a member without one.
+async fn inlets(
+    config: &MemberConfig,
+    (events, net_task): (Receiver<Event>, JoinHandle<()>),
+    membership: Option<Membership>,
+    stop: CancellationToken,
+) -> Result<Inlets, RunError> {
+    let control = start_control(config).await?;
+    let (book, roll) = membership.map(Membership::keep).unzip();
+    Ok(Inlets {
+        control,
+        events,
+        net_task,
+        stop,
+        roll,
+        book,
+    })
 }
 
 /// Reopens the books of an earlier life, and names the own blobs that others may still want of it.

@@ -125,7 +125,7 @@ fn for_peers(cause: Cause, whom: &[NodeId], standing: &Standing) -> Option<Strin
             format!("see what `status` says on {names}: it may still train")
         }
         Cause::Evidence => {
-            format!("see whether the log of {names} names an error: what it said is still missing")
+            format!("see what `status` says on {names}: what it closed is not confirmed yet")
         }
         _ => format!("see whether {names} has a slow uplink: the transfer is under way"),
     })
@@ -207,6 +207,9 @@ mod tests {
                 assert!(told.remedy.is_some(), "{cause:?} of {whom:?}");
             }
         }
+        let advice = |cause| explain(wait(cause, &[ANN], 11), &standing, now).remedy;
+        let of_bytes = |cause| advice(cause).is_some_and(|advice| advice.contains("uplink"));
+        assert_eq!([Parts, Evidence].map(of_bytes), [true, false]);
         let own = explain(wait(OwnWork, &[], 11), &standing, now);
         assert_eq!(own.remedy, None);
     }

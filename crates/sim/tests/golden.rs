@@ -70,7 +70,7 @@ const KEPT: [Kept; 12] = [
     (
         "liars everywhere",
         liars_everywhere,
-        ["1bf17c9f2f13cfe9", "e6ea4195ff11412f", "9fcf1a5f55fc429d"],
+        ["1bf17c9f2f13cfe9", "e6ea4195ff11412f", "01a63c1da45dce58"],
     ),
     (
         "liars act as aggregators",
