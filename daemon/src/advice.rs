@@ -101,9 +101,9 @@ pub(crate) const TABLE: &[Row] = &[
         about: "algorithm",
         when: "texts",
         applies: |facts| facts.kind == Kind::Text,
-        advice: "compare `--algorithm fedavg`, `fedper` and `local` by `fednode simulate --own … --control`",
-        why: "the default adds up features of images and tables, and nothing here was measured with texts",
-        page: "docs/explanation/agreement.md#what-it-does-not-do",
+        advice: "name no algorithm and no model; give all nodes one list of words by `vocabulary_file`",
+        why: "with 300 short texts of ten classes a node the default gained 11 and 15 points on the best that a node does alone",
+        page: "experiments/README.md#texts",
     },
     Row {
         about: "model",

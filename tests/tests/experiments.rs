@@ -27,6 +27,12 @@ fn write_images(folder: &Path) {
     }
 }
 
+/// Writes as many texts of ten classes as an experiment of texts takes.
+fn write_texts(file: &Path) {
+    let rows = (0..6_000).map(|at| format!("c{},some words and word{at}\n", at % 10));
+    fs::write(file, rows.collect::<String>()).unwrap();
+}
+
 fn experiments() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../experiments");
     let paths = fs::read_dir(folder)
@@ -44,6 +50,9 @@ fn experiments() -> Vec<PathBuf> {
 fn every_experiment_can_be_started() {
     let folder = tempfile::tempdir().unwrap();
     write_images(folder.path());
+    let texts = folder.path().join("texts.csv");
+    write_texts(&texts);
+    let texts = format!("text:{}", texts.display());
     let data = format!("mnist:{}", folder.path().display());
     let (mut started, mut runs) = (BTreeSet::new(), 0);
     for path in experiments() {
@@ -52,10 +61,10 @@ fn every_experiment_can_be_started() {
             .args(["simulate", "--dry-run", "--json", "--seeds", "1"])
             .arg(&path);
         command.arg("--out").arg(folder.path().join("runs"));
-        if !fs::read_to_string(&path)
-            .unwrap()
-            .contains("toy_floats = 0")
-        {
+        let experiment = fs::read_to_string(&path).unwrap();
+        if experiment.contains("data = \"text:") {
+            command.args(["--data", &texts]);
+        } else if !experiment.contains("toy_floats = 0") {
             command.args(["--data", &data]);
         }
         let output = run(command);

@@ -75,6 +75,7 @@ const CASES: &[(&str, &str)] = &[
         "--algorithm fedbabu --set fine_tuning_epochs=2 --set hyper.aggregation=mean",
     ),
     ("fedfomo", "--algorithm fedfomo --set peers_per_expert=2"),
+    ("dflmoe", "--algorithm dflmoe --set mixture_epochs=2"),
 ];
 const COMMON: &str =
     "--nodes 5 --rounds 3 --seed 7 --local-epochs 1 --samples-per-node 120 --threads 2";

@@ -131,7 +131,7 @@ fn every_algorithm_of_the_table_runs() {
         let exchanged = summary["bytes_per_round"]["peer_to_peer"].as_f64().unwrap();
         // A mean may come from whoever holds it, so bytes are certain only where experts or heads are mixed, or nothing
         // is shared at all.
-        let mixes = ["fedmoe-da", "fedpac", "fedfomo"].contains(&algorithm);
+        let mixes = ["fedmoe-da", "fedpac", "fedfomo", "dflmoe"].contains(&algorithm);
         assert!(
             exchanged > 0.0 || !mixes,
             "`{algorithm}` moved nothing from node to node"
@@ -150,11 +150,12 @@ fn every_algorithm_of_the_table_runs() {
         let averaged = summary["bytes_per_round"]["aggregator"].as_f64().unwrap();
         assert_eq!(
             averaged > 0.0,
-            !["local", "fedfomo"].contains(&algorithm),
+            !["local", "fedfomo", "dflmoe"].contains(&algorithm),
             "{algorithm} moved {averaged} bytes with the aggregator"
         );
         let finished = &summary["per_node"][0]["accuracy_after_finishing"];
-        let tunes = ["fedbabu", "fedavg-ft"].contains(&algorithm) || algorithm.starts_with("pfl-");
+        let tunes = ["fedbabu", "fedavg-ft", "dflmoe"].contains(&algorithm)
+            || algorithm.starts_with("pfl-");
         assert_eq!(
             finished.is_number(),
             tunes,

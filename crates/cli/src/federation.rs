@@ -142,7 +142,7 @@ pub struct DataFacts {
 /// Makes the spec that flags and data describe; the partition's hash is still empty.
 ///
 /// Where nobody names an algorithm or its profile, it is FedMoE-DA by agreement, if everything else that is said can
-/// be had with that: texts, a pool and a gate's settings cannot. Then one line says why.
+/// be had with that: a pool and a gate's settings cannot. Then one line says why.
 ///
 /// # Errors
 /// Names the first key that is unknown or out of range.
@@ -586,7 +586,7 @@ mod tests {
             vocabulary: 500,
             ..digits()
         };
-        assert_eq!(profile(&[], &texts), None);
+        assert_eq!(profile(&[], &texts), by_default);
     }
 
     #[test]

@@ -107,7 +107,7 @@ pub enum DataError {
     /// Each node would number the words of its own texts.
     #[error(
         "where each node brings its own texts, their vocabularies would differ: give all nodes one list of words with \
-         `,vocabulary_file=FILE`"
+         `,vocabulary_file=FILE`; `fednode data SOURCE --words FILE` makes one"
     )]
     OwnVocabulary,
     /// Features of images could not be computed.

@@ -143,26 +143,48 @@ impl fmt::Debug for Vocabulary {
     }
 }
 
+/// How often a token occurs, and in how many texts.
+#[derive(Debug, Default)]
+struct Count {
+    times: u64,
+    texts: u64,
+    /// The last text that it was seen in.
+    seen: u64,
+}
+
 /// How often each token occurs in the texts seen so far.
 #[derive(Debug, Default)]
-pub(crate) struct Counts(HashMap<String, u64>);
+pub(crate) struct Counts {
+    tokens: HashMap<String, Count>,
+    texts: u64,
+}
 
 impl Counts {
     /// Counts a text's tokens.
     pub(crate) fn add(&mut self, text: &str) {
+        self.texts += 1;
         for token in normalize(text).split_whitespace() {
-            match self.0.get_mut(token) {
-                Some(count) => *count += 1,
-                None => {
-                    self.0.insert(token.to_owned(), 1);
-                }
+            let count = match self.tokens.get_mut(token) {
+                Some(count) => count,
+                None => self.tokens.entry(token.to_owned()).or_default(),
+            };
+            count.times += 1;
+            if count.seen != self.texts {
+                (count.texts, count.seen) = (count.texts + 1, self.texts);
             }
         }
     }
 
+    /// Leaves out what occurs in fewer texts.
+    pub(crate) fn keep_common(&mut self, fewest_texts: u64) {
+        self.tokens.retain(|_, count| count.texts >= fewest_texts);
+    }
+
     /// Makes a vocabulary of at most so many entries, the special ones included.
     pub(crate) fn into_vocabulary(self, entries: usize) -> Vocabulary {
-        let mut counted: Vec<(String, u64)> = self.0.into_iter().collect();
+        let counted = self.tokens.into_iter();
+        let mut counted: Vec<(String, u64)> =
+            counted.map(|(token, count)| (token, count.times)).collect();
         counted.sort_unstable_by(|(a, n_a), (b, n_b)| n_b.cmp(n_a).then_with(|| a.cmp(b)));
         counted.truncate(entries.min(MAX_ENTRIES).saturating_sub(SPECIALS.len()));
         let tokens: Vec<&str> = counted.iter().map(|(token, _)| token.as_str()).collect();
@@ -198,6 +220,15 @@ mod tests {
         assert_eq!((few.hash(), &few), (reversed.hash(), &reversed));
         assert_ne!(few.hash(), all.hash());
         assert_eq!(few.hash().len(), 32);
+    }
+
+    /// A name that one text repeats is in no list of words that are in two texts at least.
+    #[test]
+    fn words_of_few_texts_can_be_left_out() {
+        let mut counts = Counts::default();
+        ["ann ann ann saw it", "it was it", "bob saw"].map(|text| counts.add(text));
+        counts.keep_common(2);
+        assert_eq!(counts.into_vocabulary(100).tokens(), ["it", "saw"]);
     }
 
     #[test]

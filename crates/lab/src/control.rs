@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! alone    the node's own model, with the rounds and epochs of the federation, times a classifier in closed form of its own
-//!          statistics (profile `agreement` without peers); for texts and other data without statistics the model alone; for a
+//!          statistics (profile `agreement` without peers); for data without statistics the model alone; for a
 //!          number ridge regression of its own rows, or the model where that is better on its validation samples
 //! served   what the federation left the node with
 //! ```

@@ -10,8 +10,8 @@
 //! served            log p = lambda · log p_statistics + (1 - lambda) · log p_own, up to a constant
 //! ```
 //!
-//! The features are random maps, the same for everybody ([`crate::maps`]), or the inputs themselves where these are no
-//! images. So nodes need no extractor in common, any algorithm may train the own model beside it, and statistics stay as
+//! The features are random maps, the same for everybody ([`crate::maps`]). Of texts they are counts of words
+//! ([`crate::words`]), and otherwise the inputs themselves where these are no images. So nodes need no extractor in common, any algorithm may train the own model beside it, and statistics stay as
 //! they are from round to round: their blobs are fetched once.
 //!
 //! | file | is |
@@ -51,6 +51,7 @@ use crate::model::{Initial, Net};
 use crate::noised::Noised;
 use crate::pool::Predictor;
 use crate::weights;
+use crate::words::Words;
 
 use choosing::Choice;
 pub(crate) use choosing::Judged;
@@ -92,21 +93,23 @@ enum Solving {
     Classes,
     /// Class means are the same everywhere, of features that a backbone made: there are many, so the ridge counts in rows.
     Features,
+    /// As [`Self::Features`], of texts.
+    Words,
     /// Sites differ, classes differ alike at all of them.
     Sites,
 }
 
-/// How many samples the ridge is worth where features are those of a backbone.
+/// How many samples the ridge is worth where features are those of a backbone, or counts of words.
 ///
 /// Chosen on divisions of emojis among four vendors (experiments/README.md): of 5,448 images together 160 to 540 did best, of
-/// 1,362 images 400.
+/// 1,362 images 400. Of 2,400 texts together 240 to 2,400 did equally well, of 300 texts alone 300.
 const RIDGE_SAMPLES: f64 = 500.0;
 
 impl Solving {
     /// Solves for the classifier of sums of samples, whose class means are the same everywhere.
     fn solve(self, classes: &Statistics) -> Result<Discriminant, StatisticsError> {
         classes.solve(match self {
-            Self::Features => (RIDGE_SAMPLES / classes.total()).clamp(EPSILON, 1.0),
+            Self::Features | Self::Words => (RIDGE_SAMPLES / classes.total()).clamp(EPSILON, 1.0),
             Self::Classes | Self::Sites => EPSILON,
         })
     }
@@ -153,6 +156,7 @@ impl Agreement {
         let (classes, inputs) = (model.classes, model.input.iter().product());
         let width = match &features {
             Features::Random(maps) => maps.features(Tensor::zeros([1, inputs], device)).dims()[1],
+            Features::Words(words) => words.width(),
             _ => inputs,
         };
         let zero = Initial::Zeros;
@@ -175,10 +179,11 @@ impl Agreement {
             features,
             classes,
             width,
-            solving: match (by_site, &spec.model.backbone) {
-                (true, _) => Solving::Sites,
-                (false, Some(_)) => Solving::Features,
-                (false, None) => Solving::Classes,
+            solving: match &spec.model.backbone {
+                _ if by_site => Solving::Sites,
+                _ if model.vocabulary > 0 => Solving::Words,
+                Some(_) => Solving::Features,
+                None => Solving::Classes,
             },
             remembered: Remembered::default(),
             served: None,
@@ -255,6 +260,7 @@ impl Agreement {
     fn features_of(&self, inputs: Tensor<2>) -> Tensor<2> {
         match &self.features {
             Features::Random(maps) => maps.features(inputs),
+            Features::Words(words) => words.features(&inputs),
             Features::Inputs | Features::Extractor => inputs,
         }
     }
@@ -321,7 +327,9 @@ pub(crate) fn doubles(array: &Tensor<1>) -> Vec<f64> {
 
 /// Returns what is added up of the samples of a model.
 fn features(model: &Architecture, seed: u64, device: &Device) -> Result<Features, ConfigError> {
-    if maps::suit(model) {
+    if model.vocabulary > 0 {
+        Ok(Features::Words(Words::new(model.vocabulary)))
+    } else if maps::suit(model) {
         RandomMaps::new(model, seed, device).map(Features::Random)
     } else {
         Ok(Features::Inputs)
@@ -335,11 +343,8 @@ fn features(model: &Architecture, seed: u64, device: &Device) -> Result<Features
 pub(crate) fn check(spec: &FederationSpec) -> Result<(), ConfigError> {
     let model = spec.architecture();
     let inputs: usize = model.input.iter().product();
-    let text = if model.vocabulary > 0 {
-        "profile `agreement` adds up features of images and tables, and these are texts: choose \
-         `hyper.profile=personal` or another algorithm"
-            .to_owned()
-    } else if !maps::suit(&model) && inputs > MOST_INPUTS {
+    let are_inputs = model.vocabulary == 0 && !maps::suit(&model);
+    let text = if are_inputs && inputs > MOST_INPUTS {
         format!(
             "profile `agreement` adds up products of all columns, {MOST_INPUTS} at most, and a sample has {inputs}: \
              choose fewer columns, or another algorithm"

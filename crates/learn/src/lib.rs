@@ -91,6 +91,7 @@ mod resident;
 mod train;
 mod vulkan;
 mod weights;
+mod words;
 mod worker;
 
 pub use batch::Batch;

@@ -17,7 +17,7 @@ use fednode_learn::{ComputeDevice, Learner, Subset, algorithm, last_stage};
 use fednode_mix::statistics::robust;
 
 /// The rows whose nodes differ in more than their data, and those that train otherwise than FedAvg.
-const PERSONAL: [&str; 31] = [
+const PERSONAL: [&str; 32] = [
     "fedper",
     "lg-fedavg",
     "fedrep",
@@ -49,6 +49,7 @@ const PERSONAL: [&str; 31] = [
     "ifca",
     "fedem",
     "fedfomo",
+    "dflmoe",
 ];
 
 const BASE: [&str; 4] = ["fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias"];

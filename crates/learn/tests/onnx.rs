@@ -572,8 +572,13 @@ fn texts_are_read_by_their_numbers() {
         ("lg-fedavg", "fasttext"),
         ("fedper", "fasttext-pfllib"),
         ("fedmoe-da", "fasttext"),
+        ("fedmoe-da", "fasttext by agreement"),
     ] {
-        let mut spec = spec(name, "mlp", &[]);
+        let (model, profile) = model
+            .split_once(" by ")
+            .map_or((model, None), |(model, profile)| (model, Some(profile)));
+        let hyper = profile.map(|profile| ("profile", profile));
+        let mut spec = spec(name, "mlp", hyper.as_slice());
         spec.model.name = model.into();
         (spec.fingerprints.input, spec.fingerprints.classes) = ([1, 1, 8], 3);
         spec.fingerprints.vocabulary_size = entries;

@@ -146,6 +146,26 @@ fn fedper_learns_texts_well_above_the_floor() {
     );
 }
 
+/// A node has few texts of the other one's classes, and its peer has many. What each adds up is how often words occur, so nothing is
+/// trained in common.
+#[test]
+fn nodes_that_add_up_their_words_know_classes_of_each_other() {
+    let correct = |peers: &str| {
+        let mut spec = spec("fedmoe-da", "fasttext");
+        for (key, value) in [("profile", "agreement"), ("peers_per_expert", peers)] {
+            spec.hyper.insert(key.into(), value.parse().unwrap());
+        }
+        algorithm::fill_exchange(&mut spec).unwrap();
+        let [correct, _, total] = counts(&after(&spec, 3));
+        f64::from(correct) / f64::from(total)
+    };
+    let (together, alone) = (correct("all"), correct("0"));
+    assert!(
+        together > alone + 0.05 && together > 0.8,
+        "{together} together, {alone} alone"
+    );
+}
+
 #[test]
 fn every_algorithm_trains_on_texts_or_says_why_not() {
     for row in algorithm::TABLE {

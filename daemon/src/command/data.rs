@@ -1,5 +1,7 @@
 //! `fednode data`: what a table holds, column by column, and whether it goes with a federation.
 
+mod words;
+
 use std::path::PathBuf;
 
 use fednode_core::FederationSpec;
@@ -29,11 +31,18 @@ pub(crate) struct Args {
     /// A federation that the data should go with: its federation.toml.
     #[arg(long, value_name = "FILE")]
     spec: Option<PathBuf>,
+    /// Write the words of texts to this new file, the most frequent first: one list for all nodes of a federation. A word
+    /// that fewer than five texts have is left out.
+    #[arg(long, value_name = "FILE", conflicts_with = "spec")]
+    words: Option<PathBuf>,
 }
 
 /// Looks at the data and prints what they hold; fails if they do not go with the federation.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let source = source(&args.source)?;
+    if let Some(path) = &args.words {
+        return words::write(&source, path, form);
+    }
     let spec = args.spec.as_deref().map(read).transpose()?;
     let source = match &spec {
         Some(spec) => source.with_target_of(spec),

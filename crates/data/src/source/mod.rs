@@ -155,6 +155,14 @@ pub trait Source: fmt::Debug + Send {
         Ok(None)
     }
 
+    /// Counts the words of texts, and keeps those that occur in so many texts at least; nothing of anything else.
+    ///
+    /// # Errors
+    /// As [`Source::pool`].
+    fn common_words(&self, _fewest_texts: u64) -> Result<Option<Vocabulary>, DataError> {
+        Ok(None)
+    }
+
     /// Reads the samples at `wanted`, in that order; the indices are below the number of labels of `pool`.
     ///
     /// # Errors

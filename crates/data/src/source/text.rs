@@ -277,12 +277,17 @@ impl Text {
         if let Some(path) = &self.vocabulary_file {
             return Vocabulary::read(path).map(Arc::new);
         }
+        Ok(Arc::new(self.counts()?.into_vocabulary(self.entries)))
+    }
+
+    /// Counts the tokens of the training file.
+    fn counts(&self) -> Result<Counts, DataError> {
         let mut counts = Counts::default();
         self.for_each(&self.files[0], |_, _, text| {
             counts.add(&text);
             Ok(())
         })?;
-        Ok(Arc::new(counts.into_vocabulary(self.entries)))
+        Ok(counts)
     }
 
     fn known_vocabulary(&self) -> Result<Arc<Vocabulary>, DataError> {
@@ -295,6 +300,12 @@ impl Text {
 }
 
 impl Source for Text {
+    fn common_words(&self, fewest_texts: u64) -> Result<Option<Vocabulary>, DataError> {
+        let mut counts = self.counts()?;
+        counts.keep_common(fewest_texts);
+        Ok(Some(counts.into_vocabulary(self.entries)))
+    }
+
     fn describe(&self) -> Result<Facts, DataError> {
         Ok(Facts::Text {
             vocabulary: self.known_vocabulary()?,

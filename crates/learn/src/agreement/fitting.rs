@@ -103,7 +103,7 @@ impl Agreement {
         self.classifiers
             .write(Source::Peers, &solved.into(), device);
         (self.remembered.solved, self.remembered.slots) = (Some(key), None);
-        if self.solving == Solving::Features {
+        if matches!(self.solving, Solving::Features | Solving::Words) {
             return Ok(());
         }
         // What has no classifier without the node's own statistics has no slots that could be tried.

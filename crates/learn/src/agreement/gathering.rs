@@ -44,7 +44,7 @@ impl Agreement {
         self.remembered.gathered = Some(round);
         self.classifiers.write_prior(prior, device);
         let solved = match self.solving {
-            Solving::Classes | Solving::Features => self.solving.solve(&classes),
+            Solving::Classes | Solving::Features | Solving::Words => self.solving.solve(&classes),
             Solving::Sites => sites::solve(&[Site {
                 statistics: &classes,
                 weight: n_samples,

@@ -23,6 +23,7 @@ use fednode_core::{Exchange, ExpertExchange, Matching, Slot};
 use fednode_onnx::{Graph, Value};
 
 use super::hyper::{Hyper, Kind};
+use super::movement::Movement;
 use super::part::{Part, Role};
 use super::{
     Algorithm, HeldOut, Optimizers, Output, Peer, RoundContext, Row, Setup, Stage, Step,
@@ -30,7 +31,7 @@ use super::{
 };
 use crate::batch::Batch;
 use crate::error::LearnError;
-use crate::model::{self, Cut, Initial, Net};
+use crate::model::{self, Cut};
 use crate::train::cross_entropy;
 use crate::weights::{self, Weights};
 
@@ -70,8 +71,7 @@ const MOVEMENT: usize = 2;
 struct FedFomo {
     /// The model, the model as the round began, and how the head has moved since the start.
     parts: [Part; 3],
-    /// The head's numbers at the start, the same on all nodes.
-    start: Vec<Tensor<1>>,
+    movement: Movement,
 }
 
 impl FedFomo {
@@ -83,13 +83,10 @@ impl FedFomo {
             weights: own.weights.clone(),
             ..part(Role::Private, net.prefixed("previous."))
         };
-        let start = head(&own);
-        let numbers = start.iter().map(|tensor| tensor.dims()[0]).sum();
-        let movement = Net::arrays(&[("head_movement", &[1, numbers], Initial::Zeros)]);
-        let movement = part(Role::Gate, movement);
+        let (movement, proxy) = Movement::from(head(&own), setup);
         Ok(Self {
-            parts: [own, previous, movement],
-            start,
+            parts: [own, previous, proxy],
+            movement,
         })
     }
 
@@ -187,10 +184,7 @@ impl Algorithm for FedFomo {
     }
 
     fn end_round(&mut self, _ctx: &RoundContext<'_>) {
-        let now = head(&self.parts[MODEL]);
-        let moved = now.into_iter().zip(&self.start);
-        let moved = moved.map(|(now, start)| now - start.clone()).collect();
-        self.parts[MOVEMENT].weights = Weights::new(vec![Tensor::cat(moved, 0)]);
+        self.parts[MOVEMENT].weights = self.movement.to(head(&self.parts[MODEL]));
     }
 
     fn judge(&mut self, peers: &[Peer], held_out: &HeldOut<'_>) {

@@ -22,6 +22,7 @@ mod common_experts;
 mod companion;
 mod context;
 mod dbe;
+mod dflmoe;
 mod distances;
 mod ditto;
 mod extractor;
@@ -58,6 +59,7 @@ mod local;
 mod loss;
 mod module;
 mod moon;
+mod movement;
 mod numbers;
 mod part;
 mod peers;
@@ -194,6 +196,7 @@ pub static TABLE: &[Row] = &[
     ifca::ROW,
     fedem::ROW,
     fedfomo::ROW,
+    dflmoe::ROW,
 ];
 
 /// What an algorithm is built from.
@@ -207,6 +210,8 @@ pub struct Setup<'a> {
     pub hyper: &'a Values,
     /// Share of the nodes that train in a round: |S| / N.
     pub participation: f64,
+    /// How many nodes there are.
+    pub nodes: u32,
     /// How many rounds there are.
     pub rounds: u32,
     /// Seed of what all nodes must draw alike.
@@ -229,6 +234,7 @@ pub fn build(spec: &FederationSpec, device: &Device) -> Result<Box<dyn Algorithm
         training: &spec.training,
         hyper,
         participation,
+        nodes: spec.nodes,
         rounds,
         seed: spec.seed,
         device,

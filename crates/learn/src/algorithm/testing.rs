@@ -141,6 +141,7 @@ pub(super) fn setup<T>(name: &str, hyper: &[(&str, f64)], build: impl Fn(&Setup<
         training: &training,
         hyper: &hyper,
         participation: 1.0,
+        nodes: 3,
         rounds: 9,
         seed: 1,
         device: &device,

@@ -7,6 +7,7 @@ use super::upload;
 use crate::algorithm::Algorithm;
 use crate::maps::RandomMaps;
 use crate::random::{Purpose, nearly_normal, stream};
+use crate::words::Words;
 
 /// What is added up.
 #[derive(Debug)]
@@ -15,6 +16,8 @@ pub(crate) enum Features {
     Extractor,
     /// Random maps, the same for everybody.
     Random(RandomMaps),
+    /// Counts of words.
+    Words(Words),
     /// The samples as they are.
     Inputs,
 }
@@ -25,6 +28,7 @@ impl Features {
         match self {
             Self::Extractor => algorithm.features(inputs),
             Self::Random(maps) => Some(maps.features(inputs)),
+            Self::Words(words) => Some(words.features(&inputs)),
             Self::Inputs => Some(inputs),
         }
     }
@@ -39,6 +43,7 @@ impl Features {
         match self {
             Self::Extractor => Some(algorithm.extractor()?.emit(graph, inputs)),
             Self::Random(maps) => Some(maps.emit(graph, inputs)),
+            Self::Words(words) => Some(words.emit(graph, inputs)),
             Self::Inputs => Some(inputs),
         }
     }

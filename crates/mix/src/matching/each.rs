@@ -7,7 +7,7 @@
 //!
 //! r: the cosine of the proxies, which decides only whom a bounded P leaves out. The weights say that all count alike until
 //! the algorithm has judged them; a plan knows no better. What arrives passes the screens of every mixed expert and goes to
-//! the algorithm one by one (FedFomo: Zhang et al., ICLR 2021).
+//! the algorithm one by one (FedFomo: Zhang et al., ICLR 2021; dFLMoE: Xie et al., CVPR 2025).
 
 use fednode_core::limits::MAX_NORM_RATIO;
 use fednode_core::{ExpertId, PlanRow, Source};
@@ -18,7 +18,7 @@ use crate::similarity::Proxies;
 pub(super) const ROW: MatchingRow = MatchingRow {
     name: "each",
     summary: "peers' experts of the same slot, unmixed, for the algorithm to judge",
-    reference: "FedFomo (Zhang et al., ICLR 2021, arXiv 2012.08565)",
+    reference: "FedFomo (Zhang et al., ICLR 2021, arXiv 2012.08565), dFLMoE (Xie et al., CVPR 2025)",
     gives: Gives::Each,
     most_norm_ratio: MAX_NORM_RATIO,
     rows: |own, known, exchange| {
