@@ -60,9 +60,7 @@ fn accept(exposed: &str, config: &Config, spec: &FederationSpec) -> anyhow::Resu
     // Numbers and texts have no protection that would hide it.
     let other = match spec.data.target {
         Some(_) => "",
-        None if spec.fingerprints.vocabulary_size > 0 => {
-            "make the federation with fewer words (`,vocabulary=N` in its data source), or "
-        }
+        None if spec.fingerprints.vocabulary_size > 0 => "",
         None => "make the federation with `--privacy masked`, `dp:4` or `masked+dp:4`, or ",
     };
     let text = format!(

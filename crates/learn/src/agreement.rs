@@ -10,9 +10,10 @@
 //! served            log p = lambda · log p_statistics + (1 - lambda) · log p_own, up to a constant
 //! ```
 //!
-//! The features are random maps, the same for everybody ([`crate::maps`]). Of texts they are counts of words
-//! ([`crate::words`]), and otherwise the inputs themselves where these are no images. So nodes need no extractor in common, any algorithm may train the own model beside it, and statistics stay as
-//! they are from round to round: their blobs are fetched once.
+//! The features of images are random maps, the same for everybody ([`crate::maps`]). Those of texts are counts of words
+//! ([`crate::words`]). Those of anything else are the inputs themselves. So nodes need no extractor in common, any
+//! algorithm may train the own model beside it, and statistics stay as they are from round to round: their blobs are
+//! fetched once.
 //!
 //! | file | is |
 //! |---|---|
@@ -31,7 +32,7 @@ mod gathering;
 mod serving;
 
 use burn::tensor::{Device, Tensor};
-use fednode_core::spec::Architecture;
+use fednode_core::spec::{Architecture, Sums};
 use fednode_core::{
     BlobId, ConfigError, Exchange, ExpertExchange, FederationSpec, ParamSet, Precision, Round, Slot,
 };
@@ -200,11 +201,6 @@ impl Agreement {
         [&mut self.own, &mut self.proxies, &mut self.classifiers.part]
     }
 
-    /// Returns how many numbers a sample's features are.
-    pub(crate) fn width(&self) -> usize {
-        self.width
-    }
-
     /// Says that peers' statistics make no classifier and why, once some have come.
     pub(crate) fn lacks(&self) -> Option<String> {
         if self.remembered.left_out {
@@ -343,8 +339,14 @@ fn features(model: &Architecture, seed: u64, device: &Device) -> Result<Features
 pub(crate) fn check(spec: &FederationSpec) -> Result<(), ConfigError> {
     let model = spec.architecture();
     let inputs: usize = model.input.iter().product();
-    let are_inputs = model.vocabulary == 0 && !maps::suit(&model);
-    let text = if are_inputs && inputs > MOST_INPUTS {
+    let are_texts = model.vocabulary > 0;
+    let is_protected = spec.privacy.sums == Sums::Masked || spec.privacy.epsilon.is_some();
+    let are_inputs = !are_texts && !maps::suit(&model);
+    let text = if are_texts && is_protected {
+        "profile `agreement` has neither masks nor a promise for texts: leave out `--privacy`, or take \
+         `--privacy masked` with algorithm `fedavg` or `fedper`"
+            .to_owned()
+    } else if are_inputs && inputs > MOST_INPUTS {
         format!(
             "profile `agreement` adds up products of all columns, {MOST_INPUTS} at most, and a sample has {inputs}: \
              choose fewer columns, or another algorithm"

@@ -72,8 +72,8 @@ impl Words {
     pub(crate) fn emit(self, graph: &mut Graph, inputs: Value) -> Value {
         let [first, end] = [FIRST, FIRST + self.counted]
             .map(|number| graph.ints("word", vec![number as i64], &[1]));
-        let is_word = graph.at_least(inputs, first);
-        let is_word = graph.cast(is_word, Element::Float);
+        let is_known = graph.at_least(inputs, first);
+        let is_word = graph.cast(is_known, Element::Float);
         let n_words = graph.reduce(Reduction::Sum, is_word, 1);
         let n_words = graph.clip(n_words, [1.0, f64::from(f32::MAX)]);
         let length = graph.sqrt(n_words);
@@ -81,6 +81,7 @@ impl Words {
         let is_rare = graph.at_least(inputs, end);
         let none = graph.ints("not_counted", vec![0], &[1]);
         let counted = graph.choose(is_rare, none, inputs);
+        let counted = graph.choose(is_known, counted, none);
         let mut table = vec![0f32; (FIRST + self.counted) * self.counted];
         for word in 0..self.counted {
             table[(FIRST + word) * self.counted + word] = 1.0;

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use common::federation::{finish, rounds, update};
-use fednode_core::spec::{Preset, TrainingSpec};
-use fednode_core::{FederationSpec, NodeId, Round};
+use fednode_core::spec::{Preset, Sums, TrainingSpec};
+use fednode_core::{FederationSpec, HyperValue, NodeId, Round};
 use fednode_data::{Pixels, Samples, Split, Vocabulary};
 use fednode_learn::{ComputeDevice, LearnError, Learner, PoolSettings, Subset, algorithm};
 
@@ -164,6 +164,78 @@ fn nodes_that_add_up_their_words_know_classes_of_each_other() {
         together > alone + 0.05 && together > 0.8,
         "{together} together, {alone} alone"
     );
+}
+
+/// Word 4 is in four texts and word 5 in five. With 60 texts of three words whose counts leave the node, nobody is told from others.
+#[test]
+fn words_of_fewer_than_five_texts_do_not_leave_a_node() {
+    let mut spec = spec("fedmoe-da", "fasttext");
+    let profile = HyperValue::Text("agreement".into());
+    spec.hyper.insert("profile".into(), profile);
+    algorithm::fill_exchange(&mut spec).unwrap();
+    let mut own = texts(0, 60, 1);
+    let Pixels::Tokens { vocabulary, .. } = &own.pixels else {
+        unreachable!("texts are tokens");
+    };
+    let word = |text: usize| match text {
+        0..4 => 4,
+        4..9 => 5,
+        _ => Vocabulary::UNKNOWN,
+    };
+    let ids = (0..60).flat_map(|text| {
+        [2 + text as u32 % 2, word(text)]
+            .into_iter()
+            .chain([0; LENGTH - 2])
+    });
+    own.pixels = Pixels::Tokens {
+        ids: ids.collect(),
+        vocabulary: Arc::clone(vocabulary),
+    };
+    let split = Split {
+        train: own,
+        validation: texts(0, 20, 2),
+        test: texts(0, 20, 3),
+    };
+    let device = ComputeDevice::cpu(1).unwrap();
+    let mut node = Learner::new(&spec, 0, Arc::new(split), &device).unwrap();
+    assert_eq!(
+        node.surely_exposed(),
+        None,
+        "60 texts are more than three words"
+    );
+    let published = update(&mut node, 1).experts.remove(0).0;
+    let sums = published.get("agreement.sums").unwrap();
+    let width = *sums.shape().last().unwrap();
+    let holds = |word: usize| {
+        let mut rows = sums.values().chunks_exact(width);
+        rows.any(|row| row[word - 2] != 0.0)
+    };
+    assert_eq!([2, 3, 4, 5, 6].map(holds), [true, true, false, true, false]);
+    let mut row = 0;
+    for at in 0..width {
+        let products = &published.get("agreement.scatter").unwrap().values()[row..row + width - at];
+        let is_published = products.iter().any(|product| *product != 0.0);
+        assert!(!is_published || [0, 1, 3].contains(&at), "word {at}");
+        row += width - at;
+    }
+}
+
+#[test]
+fn masks_and_promises_are_not_for_statistics_of_texts() {
+    let mut spec = spec("fedmoe-da", "fasttext");
+    let profile = HyperValue::Text("agreement".into());
+    spec.hyper.insert("profile".into(), profile);
+    let refused = |change: fn(&mut FederationSpec)| {
+        let mut spec = spec.clone();
+        change(&mut spec);
+        algorithm::fill_exchange(&mut spec).unwrap_err().0
+    };
+    for error in [
+        refused(|spec| spec.privacy.sums = Sums::Masked),
+        refused(|spec| spec.privacy.epsilon = Some(4.0)),
+    ] {
+        assert!(error.contains("texts"), "{error}");
+    }
 }
 
 #[test]

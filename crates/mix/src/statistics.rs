@@ -186,6 +186,38 @@ impl Statistics {
         all.for_each(|value| *value *= factor);
     }
 
+    /// Leaves features out, as if all samples had zeros there.
+    ///
+    /// # Panics
+    /// Panics if the marks are not D.
+    pub fn leave_out(&mut self, is_out: &[bool]) {
+        assert_eq!(is_out.len(), self.width, "a mark for each feature");
+        for sums in self.sums.chunks_exact_mut(self.width) {
+            let marked = sums.iter_mut().zip(is_out).filter(|(_, is_out)| **is_out);
+            marked.for_each(|(sum, _)| *sum = 0.0);
+        }
+        let mut scatter = self.scatter.iter_mut();
+        for (at, row_is_out) in is_out.iter().enumerate() {
+            let row = scatter.by_ref().take(self.width - at);
+            for (value, is_out) in row.zip(&is_out[at..]) {
+                if *row_is_out || *is_out {
+                    *value = 0.0;
+                }
+            }
+        }
+    }
+
+    /// Marks the features that are zero in all samples.
+    pub fn left_out(&self) -> Vec<bool> {
+        let mut diagonal = 0;
+        let is_out = |at: usize| {
+            let square = self.scatter[diagonal];
+            diagonal += self.width - at;
+            square == 0.0
+        };
+        (0..self.width).map(is_out).collect()
+    }
+
     /// Adds another node's sums, each times a weight.
     ///
     /// # Panics
@@ -432,6 +464,24 @@ mod tests {
             fault(&|sums| sums.scatter[2] = 9.0),
             "a product beyond its squares"
         );
+    }
+
+    #[test]
+    fn features_that_are_left_out_are_as_if_they_were_zero() {
+        let samples = [
+            ([1.0, 0.5, -2.0], 0),
+            ([0.5, 0.5, 1.0], 0),
+            ([-1.0, 2.0, 0.0], 1),
+        ];
+        let (mut sums, mut expected) = (Statistics::new(2, 3), Statistics::new(2, 3));
+        for (features, class) in samples {
+            sums.add(&features, class);
+            expected.add(&[features[0], 0.0, features[2]], class);
+        }
+        assert_eq!(sums.left_out(), [false; 3]);
+        sums.leave_out(&[false, true, false]);
+        assert_eq!(sums, expected);
+        assert_eq!(sums.left_out(), [false, true, false]);
     }
 
     #[test]

@@ -9,10 +9,14 @@ use fednode_mix::Statistics;
 use fednode_mix::matching::ClassMeans;
 use fednode_mix::sites::{self, Site};
 use fednode_mix::slots::{Directions, GROUPING_DIRECTIONS, GROUPS, group};
+use fednode_mix::statistics::{Discriminant, StatisticsError};
 
 use super::{Agreement, Solving, Source};
 use crate::class_statistics::{for_each_batch, upload};
 use crate::weights::{self, Weights};
+
+/// Fewest texts that have a word whose counts leave the node; a group of a class has as many samples.
+const FEWEST_TEXTS: usize = 5;
 
 impl Agreement {
     /// Tells of which round the samples are that were added up.
@@ -32,6 +36,11 @@ impl Agreement {
             classes.add(features, class);
         });
         let mut grouped = self.grouped(&classes, samples, device);
+        let own = self.solve_own(&classes);
+        if let Some(rare) = self.rare_words(samples, device) {
+            classes.leave_out(&rare);
+            grouped.leave_out(&rare);
+        }
         let n_samples = samples.len().max(1) as f64;
         let prior: Vec<f64> = classes.counts.iter().map(|n| n / n_samples).collect();
         let means = ClassMeans::of_sums(classes.counts.clone(), &classes.sums);
@@ -43,16 +52,47 @@ impl Agreement {
         self.own.weights = Weights::new(arrays.map(|values| tensor(values)).to_vec());
         self.remembered.gathered = Some(round);
         self.classifiers.write_prior(prior, device);
-        let solved = match self.solving {
-            Solving::Classes | Solving::Features | Solving::Words => self.solving.solve(&classes),
-            Solving::Sites => sites::solve(&[Site {
-                statistics: &classes,
-                weight: n_samples,
-            }]),
-        };
-        if let Ok(solved) = solved {
-            self.classifiers.write(Source::Own, &solved.into(), device);
+        if let Ok(own) = own {
+            self.classifiers.write(Source::Own, &own.into(), device);
         }
+    }
+
+    /// Solves for the classifier of the own samples alone.
+    fn solve_own(&self, classes: &Statistics) -> Result<Discriminant, StatisticsError> {
+        match self.solving {
+            Solving::Classes | Solving::Features | Solving::Words => self.solving.solve(classes),
+            Solving::Sites => sites::solve(&[Site {
+                statistics: classes,
+                weight: classes.total().max(1.0),
+            }]),
+        }
+    }
+
+    /// Marks the words that fewer than five of the samples have. Where one text alone has a word, the products of that word with
+    /// all others are the text. So they do not leave the node. Nothing where samples are no texts.
+    fn rare_words(&self, samples: &Samples, device: &Device) -> Option<Vec<bool>> {
+        if self.solving != Solving::Words {
+            return None;
+        }
+        let mut texts = vec![0; self.width];
+        self.visit(samples, device, |_, _, features| {
+            let present = texts.iter_mut().zip(features);
+            present
+                .filter(|(_, value)| **value > 0.0)
+                .for_each(|(texts, _)| *texts += 1);
+        });
+        Some(
+            texts
+                .into_iter()
+                .map(|texts| texts < FEWEST_TEXTS)
+                .collect(),
+        )
+    }
+
+    /// Returns how many numbers there are of each sample in what leaves the node.
+    pub(crate) fn published_width(&self, samples: &Samples, device: &Device) -> usize {
+        let rare = self.rare_words(samples, device);
+        rare.map_or(self.width, |rare| rare.iter().filter(|is| !**is).count())
     }
 
     /// Calls `visit` with position, class and features of every sample.

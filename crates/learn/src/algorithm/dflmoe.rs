@@ -18,11 +18,12 @@
 //! mixture of the own and the received heads. A re-implementation describes the rest: a linear transform for each received
 //! head, and cross-attention of the form `Attn(W f, K, V)`. What it does not say is decided here. Nothing of the mixture
 //! flows back into the body or a head. So the mixture of a round changes nothing in the next one, and it is trained
-//! once, after the last round, on the heads that arrived last. The own head is given no transform.
+//! once, after the last round, on the heads that arrived last. The own head is given no transform. Nothing judges a head
+//! before it is mixed, as in the paper: the attention may learn to leave a liar's head out, and nobody promises that it does.
 
 use burn::tensor::Tensor;
 use burn::tensor::activation::softmax;
-use fednode_core::{ConfigError, Exchange, ExpertExchange, Matching, ParamSet, Slot};
+use fednode_core::{ConfigError, Exchange, ExpertExchange, MAX_TENSORS, Matching, ParamSet, Slot};
 use fednode_onnx::{Graph, Reduction, Value};
 use serde::{Deserialize, Serialize};
 
@@ -55,7 +56,7 @@ pub(super) const ROW: Row = Row {
             name: PEERS,
             kind: Kind::CountOrAll { max: 100_000 },
             default: "all",
-            doc: "how many heads of others a node mixes, those that have moved most as its own",
+            doc: "how many heads of others a node mixes: those whose movement is most like its own",
         },
         Hyper {
             name: EPOCHS,
@@ -128,7 +129,7 @@ impl DflMoe {
         let others = setup.nodes.saturating_sub(1) as usize;
         // A federation of one has a place, too, that stays empty: an array has at least one number.
         let places = setup.hyper.peers(PEERS).limit().min(others).max(1);
-        check_size(width, places)?;
+        check_size(width, places, head.parameters().len())?;
         let part = |role, net| Part::new(role, net, setup.seed, 0, setup.device);
         let own = part(Role::Expert(Slot(0)), head.clone());
         let (movement, proxy) = Movement::from(own.weights.tensors().cloned().collect(), setup);
@@ -213,9 +214,10 @@ impl DflMoe {
     }
 }
 
-/// Refuses transforms that would be too many numbers.
-fn check_size(width: usize, places: usize) -> Result<(), LearnError> {
-    let room = MOST_NUMBERS / (width * (width + 1)).max(1);
+/// Refuses transforms that would be too many numbers, or too many arrays beside the heads.
+fn check_size(width: usize, places: usize, arrays_of_a_head: usize) -> Result<(), LearnError> {
+    let arrays = MAX_TENSORS / 2 / (arrays_of_a_head + 2);
+    let room = arrays.min(MOST_NUMBERS / (width * (width + 1)).max(1));
     if places <= room {
         return Ok(());
     }
@@ -299,7 +301,8 @@ impl Algorithm for DflMoe {
         self.parts[MOVEMENT].weights = self.movement.to(now);
     }
 
-    /// Keeps the heads that have arrived, by owner, for the mixture; those of the round before are given up.
+    /// Keeps the heads that have arrived, by owner, for the mixture; those of the round before are given up. If none has
+    /// arrived, this is not called, and those stay.
     fn judge(&mut self, peers: &[Peer], _held_out: &HeldOut<'_>) {
         let mut peers: Vec<&Peer> = peers.iter().take(self.places()).collect();
         peers.sort_unstable_by_key(|peer| peer.expert);
@@ -545,8 +548,9 @@ mod tests {
 
     #[test]
     fn more_transforms_than_fit_are_refused_with_a_number_that_does() {
-        assert!(check_size(512, 99).is_ok());
-        let error = check_size(512, 300).unwrap_err().to_string();
+        assert!(check_size(512, 99, 2).is_ok());
+        assert!(check_size(32, 600, 2).is_err(), "a state has 4,096 arrays");
+        let error = check_size(512, 300, 2).unwrap_err().to_string();
         assert!(
             error.contains("300 heads: set `peers_per_expert` to at most 255"),
             "{error}"

@@ -40,11 +40,14 @@ impl Learner {
     /// Says why what the node publishes surely tells who is in its data, if it does: a second moment of fewer samples than
     /// numbers has no direction but theirs.
     pub fn surely_exposed(&self) -> Option<String> {
-        let agreement = self.parts.agreement.as_ref().map(Agreement::width);
+        let (train, device) = (&self.data.train, &self.parts.device);
+        let agreement = self.parts.agreement.as_ref();
+        let agreement =
+            agreement.map(|own| device.run(|| own.published_width(train, device.tensors())));
         // Rows of numbers are published with the number, which is one more.
         let numbers = self.parts.regression.as_ref().map(|own| own.width() + 1);
         let width = agreement.or(numbers)?;
-        let samples = self.data.train.len();
+        let samples = train.len();
         let is_exposed = self.parts.noised.is_none() && samples <= width;
         is_exposed.then(|| {
             format!(

@@ -48,7 +48,7 @@ impl OnSphere {
     /// Makes the features of a federation's samples, `width` numbers at most.
     ///
     /// # Errors
-    /// Refuses texts.
+    /// As [`RandomMaps::new`]. Texts are refused before.
     pub(super) fn new(
         model: &Architecture,
         seed: u64,

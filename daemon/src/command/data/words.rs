@@ -53,7 +53,10 @@ pub(super) fn write(source: &DataSource, path: &Path, form: Form) -> anyhow::Res
 
 fn create(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).create_new(true).open(path)?;
-    file.write_all(text.as_bytes())
+    file.write_all(text.as_bytes()).inspect_err(|_| {
+        // Half a list would be taken for one, and would be in the way of the next try.
+        std::fs::remove_file(path).ok();
+    })
 }
 
 #[derive(Debug, Serialize)]
