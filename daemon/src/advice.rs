@@ -102,7 +102,7 @@ pub(crate) const TABLE: &[Row] = &[
         when: "texts",
         applies: |facts| facts.kind == Kind::Text,
         advice: "name no algorithm and no model; give all nodes one list of words by `vocabulary_file`",
-        why: "with 300 short texts of ten classes a node the default gained 11 and 15 points on the best that a node does alone",
+        why: "with 300 short texts of ten classes a node the default gained some 9 points on the best that a node does alone",
         page: "experiments/README.md#texts",
     },
     Row {
