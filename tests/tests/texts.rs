@@ -85,6 +85,8 @@ fn texts_of_two_owners_become_models_that_read_a_line() {
         number("served") >= number("alone") && number("served") > 0.9,
         "{summary}"
     );
+    let exchanged = summary["bytes_per_round"]["peer_to_peer"].as_f64();
+    assert!(exchanged > Some(0.0), "peers' statistics travel: {summary}");
     let lines = folder.path().join("new.txt");
     std::fs::write(&lines, "we sail by the keel\nit was zinc and gold\n").unwrap();
     let mut predict = fednode();

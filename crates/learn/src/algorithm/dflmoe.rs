@@ -161,7 +161,7 @@ impl DflMoe {
 
     /// How many heads of others it has room for.
     fn places(&self) -> usize {
-        (self.parts.len() - PRESENT) / 2
+        (self.parts.len() - PRESENT - 1) / 2
     }
 
     /// Runs a part that is a net.
