@@ -71,7 +71,7 @@ export class Case {
       round: row[0], node_id: node.id, started_at: row[1], train_loss: row[5], n_samples: 400, train_seconds: row[7], round_seconds: row[6],
       waited_seconds: { experts: 0.35, global: 0.2, merge: 0.15, evaluate: 0.2, save: 0.05, publish: 0.04 }, accuracy: row[2], loss: row[4], test_samples: row[12],
       n_sources_used: near.length, mixed: near.map((other, place) => ({ node: other.id, similarity: 1 - Math.abs(other.skill - node.skill), weight: 0.6 / near.length * (1.4 - 0.8 * (place / near.length)) })),
-      bytes_sent: purposes(row[8]), bytes_received: purposes(row[9]), lacks: null, useless: null, closed_by: null, members: this.nodes.length,
+      bytes_sent: purposes(row[8]), bytes_received: purposes(row[9]), lacks: null, useless: null, composition: { shares: [{ component: "peers-statistics", weight: 0.65 }, { component: "own-model", weight: 0.35 }], left_out: ["slots"], trust: null }, closed_by: null, members: this.nodes.length,
     };
   }
 

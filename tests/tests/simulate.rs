@@ -72,7 +72,12 @@ fn a_simulation_trains_ahead_as_a_swarm_does() {
 /// Without a word about the algorithm. Statistics are fetched once, by the members that agree.
 #[test]
 fn a_federation_by_agreement_learns_live_what_it_learns_simulated() {
-    compare_with_a_swarm(&[]);
+    let folder = compare_with_a_swarm(&[]);
+    for record in records(&folder.path().join("live")) {
+        let shares = record["composition"]["shares"].as_array().unwrap().iter();
+        let total: f64 = shares.map(|share| share["weight"].as_f64().unwrap()).sum();
+        assert!((total - 1.0).abs() < 1e-9, "{}", record["composition"]);
+    }
 }
 
 fn compare_with_a_swarm(more: &[&str]) -> tempfile::TempDir {

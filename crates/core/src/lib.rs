@@ -40,6 +40,7 @@ pub mod advert;
 mod augmentation;
 pub mod blob;
 mod broadcast_set;
+mod composition;
 pub mod draw;
 mod exchange;
 pub mod guarded;
@@ -74,6 +75,7 @@ pub use blob::{
     SegmentList, VerifiedSegment,
 };
 pub use broadcast_set::BroadcastSet;
+pub use composition::{Component, Composition, Share};
 pub use exchange::{
     All, Averaging, Exchange, ExpertExchange, Matching, NoCount, ParamName, PeersPerExpert, Rule,
     RuleParams, Total, Weighting,

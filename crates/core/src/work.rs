@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ExpertId, NodeId, ParamSet, PoolOutcome, ProxySet, Round, Score, Slot};
+use crate::{Composition, ExpertId, NodeId, ParamSet, PoolOutcome, ProxySet, Round, Score, Slot};
 
 /// Private modules and their owners, in node order. Modules of the same content are one in memory.
 pub type Modules<P = Arc<ParamSet>> = Vec<(NodeId, P)>;
@@ -221,6 +221,9 @@ pub struct Evaluations {
     /// Why the model is of no use, in one line, if it is no better than a constant answer.
     #[serde(default)]
     pub useless: Option<String>,
+    /// What the model is made of, where it is more than the algorithm's.
+    #[serde(default)]
+    pub composition: Option<Composition>,
 }
 
 /// What came after the last round.

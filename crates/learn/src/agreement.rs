@@ -34,7 +34,8 @@ mod serving;
 use burn::tensor::{Device, Tensor};
 use fednode_core::spec::{Architecture, Sums};
 use fednode_core::{
-    BlobId, ConfigError, Exchange, ExpertExchange, FederationSpec, ParamSet, Precision, Round, Slot,
+    BlobId, Composition, ConfigError, Exchange, ExpertExchange, FederationSpec, ParamSet,
+    Precision, Round, Slot,
 };
 use fednode_mix::Statistics;
 use fednode_mix::slots::{GROUPS, Slots};
@@ -278,6 +279,26 @@ impl Agreement {
     pub(crate) fn serves_peers(&self) -> bool {
         let choice = self.remembered.choice;
         choice.is_some_and(|choice| choice.source != Source::Own && choice.weight > 0.0)
+    }
+
+    /// Says what this expert counts for beside `own`, and what of it is left out.
+    pub(crate) fn joined_with(&self, own: Composition) -> Composition {
+        let Some(choice) = self.remembered.choice else {
+            return own;
+        };
+        let joined = own.joined(choice.source.component(), choice.weight);
+        let were_there = [
+            (Source::Slots, self.remembered.slots.is_some()),
+            (Source::Peers, self.remembered.solved.is_some()),
+        ];
+        // Slots are of peers' statistics, so those are not left out where slots are served.
+        let left_out = were_there
+            .into_iter()
+            .take_while(|(source, _)| *source != choice.source)
+            .filter(|(_, was_there)| *was_there);
+        left_out.fold(joined, |joined, (source, _)| {
+            joined.without(source.component())
+        })
     }
 
     /// Serves the own statistics in place of those with peers; returns what was remembered before.

@@ -25,8 +25,8 @@ mod features;
 mod serving;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use fednode_core::FederationSpec;
 use fednode_core::spec::StatisticsGate;
+use fednode_core::{Component, Composition, FederationSpec};
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::blend::Gate;
@@ -269,6 +269,19 @@ impl ClassStatistics {
     /// Tells whether the expert is in what is served.
     pub(crate) fn serves_peers(&self) -> bool {
         self.solved.is_some()
+    }
+
+    /// Says what this expert counts for beside `own`.
+    pub(crate) fn joined_with(&self, own: Composition) -> Composition {
+        let component = Component::CommonStatistics;
+        match (&self.solved, &self.missing) {
+            (Some(solved), _) => match solved.mixing {
+                Mixing::Weight(weight) => own.joined(component, weight),
+                Mixing::Gate(_) => own.gated(component),
+            },
+            (None, Some(Missing::NotWorthIt)) => own.without(component),
+            (None, _) => own,
+        }
     }
 
     /// Serves the own model alone; returns the expert and the choice from before.

@@ -83,6 +83,15 @@ impl Judge {
         Ok(spec.metric.is_some().then_some(Self { measure }))
     }
 
+    /// Judges by the share of right answers.
+    pub(crate) const ACCURACY: Self = Self {
+        measure: Measure::Accuracy,
+    };
+    /// Judges by log loss.
+    pub(crate) const LOG_LOSS: Self = Self {
+        measure: Measure::LogLoss,
+    };
+
     /// Tells whether the first is worse than the second; nothing where one has no value.
     pub(crate) fn is_worse(self, one: &Predictions, two: &Predictions) -> Option<bool> {
         let values = self.measure.of(one).zip(self.measure.of(two));

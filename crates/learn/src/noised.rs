@@ -29,7 +29,9 @@ use std::borrow::Borrow;
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::work::PeerExpert;
-use fednode_core::{BlobId, Exchange, ExpertExchange, FederationSpec, ParamSet, Slot, Total};
+use fednode_core::{
+    BlobId, Component, Composition, Exchange, ExpertExchange, FederationSpec, ParamSet, Slot, Total,
+};
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::matching::means_of_noised;
@@ -360,6 +362,19 @@ impl Noised {
     /// Tells whether peers' statistics are in what is served.
     pub(crate) fn serves_peers(&self) -> bool {
         self.served.is_some()
+    }
+
+    /// Says what peers' statistics count for beside what the node does alone.
+    pub(crate) fn joined_with(&self, alone: Composition) -> Composition {
+        let component = match (self.has_total(), self.noise) {
+            (true, None) => Component::CommonStatistics,
+            _ => Component::NoisedStatistics,
+        };
+        match self.remembered.choice {
+            Some(choice) => alone.joined(component, choice.weight),
+            None if self.remembered.left_out => alone.without(component),
+            None => alone,
+        }
     }
 
     /// Serves nothing of peers; returns what was remembered before.

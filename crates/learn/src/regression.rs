@@ -17,7 +17,10 @@ use std::borrow::Borrow;
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::work::PeerExpert;
-use fednode_core::{BlobId, ConfigError, ExpertExchange, FederationSpec, ParamSet, Round, Slot};
+use fednode_core::{
+    BlobId, Component, Composition, ConfigError, ExpertExchange, FederationSpec, ParamSet, Round,
+    Slot,
+};
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::matching::Slope;
@@ -264,6 +267,27 @@ impl Regression {
     /// Tells whether peers' rows are in what is served.
     pub(crate) fn serves_peers(&self) -> bool {
         self.remembered.solved.is_some() && !self.remembered.left_out
+    }
+
+    /// Says what the line counts for beside `own`, and what a row of a peer counts in it.
+    pub(crate) fn joined_with(&self, own: Composition) -> Composition {
+        let Some(weight) = self.remembered.weight else {
+            return own;
+        };
+        let trust = self.remembered.trust.unwrap_or_default();
+        if self.serves_peers() && trust > 0.0 {
+            let joined = own.joined(Component::PeersStatistics, weight);
+            return Composition {
+                trust: Some(trust),
+                ..joined
+            };
+        }
+        let joined = own.joined(Component::OwnStatistics, weight);
+        if self.remembered.solved.is_some() {
+            joined.without(Component::PeersStatistics)
+        } else {
+            joined
+        }
     }
 
     /// Serves the line of the own rows in place of that with peers; returns what was remembered before.

@@ -85,6 +85,7 @@ impl Learner {
         Evaluations {
             lacks: self.lacks(),
             useless: self.why_useless(validation.iter().chain([&test])),
+            composition: self.composition(),
             validation: validation.and_then(|validation| of_any(validation.score)),
             test: of_any(test.score),
             expert_share: test.expert_share,

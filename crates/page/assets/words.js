@@ -15,6 +15,17 @@ export const MEASURES = {
   r2: { word: "R²", isShare: true, isLess: false },
 };
 
+// What a served model is made of.
+export const COMPONENTS = {
+  "own-model": "own model",
+  pool: "pool of private modules",
+  "own-statistics": "own statistics",
+  "peers-statistics": "peers' statistics",
+  slots: "peers' statistics with slots",
+  "noised-statistics": "noised statistics",
+  "common-statistics": "statistics of all nodes",
+};
+
 // Phases of a node, with what each means.
 export const PHASES = {
   joining: ["Joining", "It looks for the others, and for the newest round."],

@@ -95,7 +95,7 @@ pub(crate) struct Past {
 enum Happening {
     Stop,
     Time,
-    Answer(Result<Answer, JoinError>),
+    Answer(Box<Result<Answer, JoinError>>),
     Request(Request),
     Event(Option<Box<Event>>),
 }
@@ -185,10 +185,10 @@ impl<M: Machine> Driver<M> {
             Happening::Stop if self.ending.is_finished() => self.on_stop_request(),
             Happening::Stop => Err(RunError::Interrupted),
             Happening::Time => self.on_time(),
-            Happening::Answer(Ok(answer)) => self.on_answer(answer),
-            Happening::Answer(Err(error)) => {
-                Err(RunError::Internal(format!("a task ended: {error}")))
-            }
+            Happening::Answer(answer) => match *answer {
+                Ok(answer) => self.on_answer(answer),
+                Err(error) => Err(RunError::Internal(format!("a task ended: {error}"))),
+            },
             Happening::Request(request) => self.on_request(request),
             Happening::Event(Some(event)) => self.on_event(*event),
             Happening::Event(None) => Err(RunError::Internal("the network task ended".into())),
@@ -212,7 +212,7 @@ impl<M: Machine> Driver<M> {
             biased;
             () = self.inlets.stop.cancelled() => Happening::Stop,
             () = wake => Happening::Time,
-            Some(answer) = self.base.tasks.join_next() => Happening::Answer(answer),
+            Some(answer) = self.base.tasks.join_next() => Happening::Answer(Box::new(answer)),
             request = control => Happening::Request(request),
             event = self.inlets.events.recv() => Happening::Event(event.map(Box::new)),
         }

@@ -94,8 +94,12 @@ fn experts<M: Machine>(driver: &Driver<M>) -> Experts {
     let Some(state) = driver.machine.training_state() else {
         return Experts::default();
     };
+    let composition = driver.desk.book.composition().cloned();
     let Some(plan) = &state.plan else {
-        return Experts::default();
+        return Experts {
+            composition,
+            ..Experts::default()
+        };
     };
     let row = |row: &fednode_core::PlanRow| ExpertRow {
         slot: row.slot,
@@ -108,6 +112,7 @@ fn experts<M: Machine>(driver: &Driver<M>) -> Experts {
     Experts {
         planned_in: Some(plan.round),
         rows: plan.rows.iter().map(row).collect(),
+        composition,
     }
 }
 

@@ -3,7 +3,9 @@
 //! Everything is plain data for JSON. Fields are only ever added, so that a newer client reads an older daemon.
 
 use fednode_core::work::{Evaluations, Progress};
-use fednode_core::{ExpertId, FederationId, NodeId, PoolOutcome, Role, Round, Slot, Timestamp};
+use fednode_core::{
+    Composition, ExpertId, FederationId, NodeId, PoolOutcome, Role, Round, Slot, Timestamp,
+};
 pub use fednode_engine::book::{Ahead, Bytes, RoundRecord, Traffic, Waited};
 use fednode_engine::{Cause, Phase};
 pub use fednode_net::Route;
@@ -72,6 +74,15 @@ pub struct Status {
     pub disk_free_bytes: Option<u64>,
     /// The state folder.
     pub state_folder: String,
+}
+
+impl Status {
+    /// Returns what the model that is served is made of, where it is more than the algorithm's.
+    pub fn composition(&self) -> Option<&Composition> {
+        let of_record = || self.last_record.as_ref()?.composition.as_ref();
+        let finished = self.finished_evaluation.as_ref();
+        finished.map_or_else(of_record, |finished| finished.composition.as_ref())
+    }
 }
 
 /// Returns what programs that say no name have as scores.
@@ -182,6 +193,9 @@ pub struct Experts {
     pub planned_in: Option<Round>,
     /// One row per own expert.
     pub rows: Vec<ExpertRow>,
+    /// What the model that is served is made of, where it is more than the algorithm's.
+    #[serde(default)]
+    pub composition: Option<Composition>,
 }
 
 /// What is mixed into one own expert.

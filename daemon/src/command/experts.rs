@@ -27,9 +27,12 @@ struct Answer(Experts);
 
 impl Report for Answer {
     fn human(&self) -> String {
+        let composition = self.0.composition.as_ref();
+        let served = composition.map(|made_of| format!("\nserved: {made_of}\n"));
+        let served = served.unwrap_or_default();
         let Some(planned_in) = self.0.planned_in else {
-            return "no plan yet: every expert stays as it is until proxies have been exchanged\n"
-                .into();
+            let text = "no plan yet: every expert stays as it is until proxies have been exchanged";
+            return format!("{text}\n{served}");
         };
         let columns = [
             text("own expert"),
@@ -50,7 +53,7 @@ impl Report for Answer {
             })
             .collect();
         format!(
-            "plan made of the proxies of round {planned_in}\n\n{}",
+            "plan made of the proxies of round {planned_in}\n\n{}{served}",
             render(&columns, &rows)
         )
     }
@@ -80,7 +83,7 @@ fn cells(at: usize, slot: u16, source: &ExpertSource) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::{ExpertId, NodeId, Round, Slot};
+    use fednode_core::{Component, Composition, ExpertId, NodeId, Round, Slot};
     use fednode_runtime::status::ExpertRow;
 
     #[test]
@@ -104,10 +107,17 @@ mod tests {
         let text = Answer(Experts {
             planned_in: Some(Round(2)),
             rows,
+            composition: Some(
+                Composition::of(Component::OwnModel).joined(Component::PeersStatistics, 0.75),
+            ),
         })
         .human();
         let foreign = expert(2).to_string();
         assert!(text.contains("own 1"), "{text}");
+        assert!(
+            text.ends_with("\nserved: 75 % peers' statistics, 25 % own model\n"),
+            "{text}"
+        );
         assert!(
             text.lines()
                 .any(|line| line.contains(&foreign) && line.ends_with("not held")),

@@ -164,6 +164,7 @@ fn enter(model: &mut Model, spec: FederationSpec, learner: &Learner, after: Scor
         domain_information: None,
         lacks: None,
         useless: None,
+        composition: None,
     });
     model.card.spec = spec;
 }

@@ -95,6 +95,8 @@ impl Report for Answer {
                 card.model, card.n_parameters, card.device, card.train_samples, card.test_samples
             )
         }));
+        let composition = status.composition();
+        lines.extend(composition.map(|made_of| format!("serves      {made_of}")));
         let traffic = &status.traffic;
         lines.push(format!(
             "peers       {}; sent {}, received {}",

@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fednode_core::work::{Evaluations, LastStage, Splits, Update};
-use fednode_core::{MixedIn, NodeId, PoolOutcome, Round, Timestamp};
+use fednode_core::{Composition, MixedIn, NodeId, PoolOutcome, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 pub use open::{Measured, OpenRecord};
@@ -205,6 +205,16 @@ impl RoundBook {
         let of_record = self.last.as_ref().and_then(|last| last.useless.as_deref());
         let finished = self.last_stage.evaluations.as_ref();
         finished.map_or(of_record, |finished| finished.useless.as_deref())
+    }
+
+    /// Returns what the model that is served is made of, where it is more than the algorithm's.
+    pub fn composition(&self) -> Option<&Composition> {
+        let of_record = self
+            .last
+            .as_ref()
+            .and_then(|last| last.composition.as_ref());
+        let finished = self.last_stage.evaluations.as_ref();
+        finished.map_or(of_record, |finished| finished.composition.as_ref())
     }
 
     /// Tells whether no record is open.

@@ -64,6 +64,7 @@ impl OpenRecord {
         record.test_domain_information = evaluations.domain_information;
         record.lacks.clone_from(&evaluations.lacks);
         record.useless.clone_from(&evaluations.useless);
+        record.composition.clone_from(&evaluations.composition);
         record.test_samples = test.map_or(0, |score: Score| score.n_samples);
     }
 

@@ -1,6 +1,6 @@
 //! One line of `metrics.jsonl`: what a round took and what came of it.
 
-use fednode_core::{MixedIn, NodeId, Round, Score, Timestamp};
+use fednode_core::{Composition, MixedIn, NodeId, Round, Score, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Bytes in one direction, by purpose.
@@ -131,6 +131,9 @@ pub struct RoundRecord {
     /// Why the model is of no use, if it is no better than a constant answer.
     #[serde(default)]
     pub useless: Option<String>,
+    /// What the model that is served is made of, where it is more than the algorithm's.
+    #[serde(default)]
+    pub composition: Option<Composition>,
     /// Distinct foreign experts that were mixed in. A trial on validation samples may leave the mix out afterwards.
     pub n_sources_used: u32,
     /// Whose they were.
@@ -176,6 +179,7 @@ impl RoundRecord {
             test_domain_information: None,
             lacks: None,
             useless: None,
+            composition: None,
             n_sources_used: 0,
             mixed: Vec::new(),
             members: 0,

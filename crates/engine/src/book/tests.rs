@@ -29,6 +29,7 @@ fn evaluations(accuracy: f64) -> Evaluations {
         domain_information: None,
         lacks: None,
         useless: None,
+        composition: None,
     }
 }
 

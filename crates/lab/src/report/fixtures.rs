@@ -94,6 +94,7 @@ fn node(seed: u64, at: usize) -> Node {
         domain_information: None,
         lacks: None,
         useless: None,
+        composition: None,
         bytes_sent: 1500,
         bytes_received: 2500,
         peak_rss_bytes: 50_000_000,

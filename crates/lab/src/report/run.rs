@@ -107,6 +107,7 @@ impl Run {
                 floor: known(node.majority_class_accuracy),
                 pool: node.pool.clone(),
                 expert_share: node.expert_share.clone(),
+                composition: node.composition.clone(),
                 bytes_sent: Some(node.bytes_sent as f64),
                 bytes_received: Some(node.bytes_received as f64),
                 peak_rss_bytes: Some(node.peak_rss_bytes as f64),

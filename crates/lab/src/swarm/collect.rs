@@ -210,6 +210,9 @@ fn node(observed: &Observed) -> Option<Node> {
         domain_information: record.test_domain_information,
         lacks: finished.map_or(&record.lacks, |e| &e.lacks).clone(),
         useless: finished.map_or(&record.useless, |e| &e.useless).clone(),
+        composition: finished
+            .map_or(&record.composition, |e| &e.composition)
+            .clone(),
         bytes_sent: observed.bytes_sent,
         bytes_received: observed.bytes_received,
         peak_rss_bytes: observed.peak_rss_bytes,

@@ -17,7 +17,7 @@ use std::collections::BTreeMap;
 use crate::control::Worth;
 use fednode_cli::everyone::EveryonesTest;
 use fednode_core::spec::PrivacySpec;
-use fednode_core::{BlobId, PoolOutcome, Served};
+use fednode_core::{BlobId, Composition, PoolOutcome, Served};
 use serde::{Deserialize, Serialize};
 
 /// Everything worth keeping of a swarm.
@@ -254,6 +254,9 @@ pub(crate) struct Node {
     /// Why its model is of no use, if it is no better than a constant answer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) useless: Option<String>,
+    /// What its model is made of, where it is more than the algorithm's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) composition: Option<Composition>,
     /// Bytes it sent, everything counted.
     pub(crate) bytes_sent: u64,
     /// Bytes it received, everything counted.

@@ -8,6 +8,8 @@ use fednode_cli::table::{Column, bytes, duration, number, percent, render, text}
 
 /// From which share of the samples on one expert decides nearly everything.
 const COLLAPSED: f64 = 0.95;
+/// How many different compositions of models are listed.
+const COMPOSITIONS: usize = 4;
 /// How many classes are listed before "and so on".
 const CLASSES_SHOWN: usize = 10;
 /// Where classes and floor stand in the table of nodes.
@@ -25,6 +27,7 @@ impl Report for Summary {
             self.without_tests(),
             self.conclusions(),
             self.use_of_experts(),
+            self.compositions(),
             self.shortcomings(),
             self.failures(),
         ]
@@ -203,6 +206,28 @@ impl Summary {
         [collapsed, information].into_iter().flatten().collect()
     }
 
+    /// Says what models are made of, the commonest first.
+    fn compositions(&self) -> String {
+        let mut alike: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        for node in &self.per_node {
+            if let Some(composition) = &node.composition {
+                let nodes = alike.entry(composition.to_string()).or_default();
+                nodes.push(node.shard.to_string());
+            }
+        }
+        let mut alike: Vec<(String, Vec<String>)> = alike.into_iter().collect();
+        alike.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
+        let lines = alike.iter().take(COMPOSITIONS).map(|(made_of, nodes)| {
+            let nodes = nodes.join(", ");
+            format!("made of        {made_of} (nodes {nodes})\n")
+        });
+        let more = alike.len().saturating_sub(COMPOSITIONS);
+        let more = (more > 0).then(|| {
+            format!("               and {more} others; `fednode report` lists all nodes\n")
+        });
+        lines.chain(more).collect()
+    }
+
     /// Says which nodes have a model of no use, and what models lack of what the spec asks for.
     fn shortcomings(&self) -> String {
         let useless = self.per_node.iter().filter_map(|node| {
@@ -277,6 +302,8 @@ fn classes(classes: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use fednode_core::{Component, Composition};
+
     use crate::swarm::summary::{BytesPerRound, Overhead, Privacy};
 
     fn node(shard: u32, accuracy: f64) -> Node {
@@ -301,6 +328,7 @@ mod tests {
             domain_information: None,
             lacks: None,
             useless: None,
+            composition: None,
             bytes_sent: 1500,
             bytes_received: 20,
             peak_rss_bytes: 50_000_000,
@@ -360,6 +388,19 @@ mod tests {
         ] {
             assert!(text.contains(part), "`{part}` is not in {text}");
         }
+    }
+
+    #[test]
+    fn what_models_are_made_of_is_said_of_nodes_together() {
+        let mut summary = summary();
+        let own = Composition::of(Component::OwnModel);
+        let joined = own.joined(Component::PeersStatistics, 0.75);
+        for node in &mut summary.per_node {
+            node.composition = Some(joined.clone());
+        }
+        let text = summary.human();
+        let line = "made of        75 % peers' statistics, 25 % own model (nodes 1, 2)\n";
+        assert!(text.contains(line), "{text}");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use burn::tensor::Device;
+use fednode_core::Component;
 use fednode_mix::slots::{SLOTS, Slots};
 use fednode_mix::statistics::Discriminant;
 use serde::{Deserialize, Serialize};
@@ -32,6 +33,15 @@ pub(super) enum Source {
 }
 
 impl Source {
+    /// Returns what it is called in what is served.
+    pub(super) const fn component(self) -> Component {
+        match self {
+            Self::Peers => Component::PeersStatistics,
+            Self::Own => Component::OwnStatistics,
+            Self::Slots => Component::Slots,
+        }
+    }
+
     /// Slots of a class.
     const fn per_class(self) -> usize {
         match self {

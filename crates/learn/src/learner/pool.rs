@@ -17,7 +17,9 @@ use super::{Learner, Subset};
 use crate::algorithm::Modular;
 use crate::error::LearnError;
 use crate::memory::Memory;
-use crate::pool::{self, GateInput, Meter, Mixture, Node, PREFIX, PoolSettings, Predictor};
+use crate::pool::{
+    self, GateInput, Meter, Mixture, Node, PREFIX, PoolSettings, Predictor, ServedWith,
+};
 
 impl Learner {
     /// Returns the private module as it is now, with its accuracy on the validation samples; nothing if the algorithm
@@ -71,7 +73,8 @@ impl Learner {
         spec: &PoolSettings,
         watch: &mut Watch<'_>,
     ) -> Result<Option<u32>, LearnError> {
-        let node = self.node()?;
+        let joined = |own: &Predictor<'_>, inputs| self.joined(own, inputs);
+        let node = self.node(&joined)?;
         if !node.is_tunable() {
             return Ok(None);
         }
@@ -95,7 +98,7 @@ impl Learner {
             part.weights = weights;
         }
         self.pool = None;
-        self.choose_statistics();
+        self.choose_again();
         Ok(Some(steps))
     }
 
@@ -117,7 +120,8 @@ impl Learner {
         members: Vec<(NodeId, Arc<ParamSet>)>,
         watch: &mut Watch<'_>,
     ) -> Result<PoolOutcome, LearnError> {
-        let node = self.node()?;
+        let joined = |own: &Predictor<'_>, inputs| self.joined(own, inputs);
+        let node = self.node(&joined)?;
         let (outcome, mixture) = self
             .parts
             .device
@@ -128,11 +132,11 @@ impl Learner {
             "what is served is what is reported"
         );
         self.pool = mixture;
-        self.choose_statistics();
+        self.choose_again();
         Ok(outcome)
     }
 
-    fn node(&self) -> Result<Node<'_>, LearnError> {
+    fn node<'a>(&'a self, joined: &'a ServedWith<'a>) -> Result<Node<'a>, LearnError> {
         let algorithm = self.parts.algorithm.as_ref();
         let modular = algorithm
             .modular()
@@ -147,6 +151,7 @@ impl Learner {
             seeds: [self.training.seed, self.training.node_seed],
             budget: &self.training.budget,
             judge: self.judge,
+            joined: self.parts.has_statistics().then_some(joined),
         })
     }
 
@@ -158,8 +163,8 @@ impl Learner {
         }
     }
 
-    /// Chooses anew how the statistics expert is mixed in, if it is.
-    fn choose_statistics(&mut self) {
+    /// Chooses anew how statistics are joined with the own model, because that is another one now.
+    fn choose_again(&mut self) {
         let class_counts = count(&self.data.train, self.model.classes);
         let predictor = Predictor {
             algorithm: self.parts.algorithm.as_ref(),
@@ -172,6 +177,7 @@ impl Learner {
                 .run(|| statistics.choose_again(&predictor, &class_counts, validation, tensors));
             self.guard();
         }
+        self.choose_agreement();
     }
 
     /// Returns the pool's share in the state.

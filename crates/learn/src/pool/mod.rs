@@ -27,11 +27,11 @@ mod orthogonal;
 mod settings;
 mod train;
 
-use burn::tensor::Device;
+use burn::tensor::{Device, Tensor};
 use fednode_core::spec::TrainingSpec;
 use fednode_data::Split;
 
-use crate::algorithm::{Algorithm, Modular, ModuleKind};
+use crate::algorithm::{Algorithm, Modular, ModuleKind, Output};
 use crate::feature_cache::CacheBudget;
 use crate::metric::Judge;
 
@@ -41,6 +41,9 @@ pub(crate) use gate::input as gate_input;
 pub(crate) use mixture::{Mixture, PREFIX, Predictor, layout, own, parts, save};
 pub use settings::{BiasStart, GateInput, GateSettings, ModuleScore, PoolSettings, Renormalize};
 pub(crate) use train::Meter;
+
+/// What is served with a predictor: statistics are joined with what it says.
+pub(crate) type ServedWith<'a> = dyn Fn(&Predictor<'_>, Tensor<2>) -> Output + Sync + 'a;
 
 /// The node whose stage it is.
 #[derive(Clone, Copy)]
@@ -56,6 +59,8 @@ pub(crate) struct Node<'a> {
     pub(crate) budget: &'a CacheBudget,
     /// Judges by the measure that the spec names, if it names one; else accuracy decides.
     pub(crate) judge: Option<Judge>,
+    /// What is served with a pool or without, where statistics are joined with it.
+    pub(crate) joined: Option<&'a ServedWith<'a>>,
 }
 
 impl Node<'_> {

@@ -206,6 +206,7 @@ impl Toy {
             domain_information: None,
             lacks: None,
             useless: None,
+            composition: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! One node of a run, and the models with which the model that it ends with is compared.
 
-use fednode_core::{PoolOutcome, Score, Served};
+use fednode_core::{Composition, PoolOutcome, Score, Served};
 use fednode_runtime::status::RoundRecord;
 use serde::Serialize;
 
@@ -41,6 +41,8 @@ pub(crate) struct Node {
     pub(crate) pool: Option<PoolOutcome>,
     /// Share of its test samples that each of its experts decided.
     pub(crate) expert_share: Vec<f64>,
+    /// What its model is made of, where it is more than the algorithm's.
+    pub(crate) composition: Option<Composition>,
     /// Bytes it sent.
     pub(crate) bytes_sent: Option<f64>,
     /// Bytes it received.
@@ -73,6 +75,7 @@ impl Node {
             accuracy: known(last.accuracy),
             before_exchange: known(last.accuracy_after_local_training),
             expert_share: last.test_expert_share.clone(),
+            composition: last.composition.clone(),
             bytes_sent: Some(mine().map(|record| record.bytes_sent.wire as f64).sum()),
             bytes_received: Some(mine().map(|record| record.bytes_received.wire as f64).sum()),
             peak_rss_bytes: last.peak_rss_bytes.map(|bytes| bytes as f64),
