@@ -274,7 +274,7 @@ export async function whole(name, url, { browser, axe: source, report, isChosen 
     report(`${name}: axe, ${scheme}`, found.length === 0, found.length === 0 ? `0 violations in ${VIEWS.length} views` : found.join("; "));
   }
   await go(page, "who/0");
-  const madeOf = await page.evaluate(() => document.body.innerText.match(/Its model is made of [^.]*\./)?.[0] ?? "");
+  const madeOf = await page.evaluate(() => document.body.innerText.match(/It serves [^.]*\./)?.[0] ?? "");
   report(`${name}: what a model is made of`, /\d+ % own model/.test(madeOf), madeOf || "is not said");
   await page.setViewport({ width: NARROW, height: 740 });
   const wide = [];

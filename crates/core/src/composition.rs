@@ -49,8 +49,6 @@ pub struct Share {
 }
 
 /// What a model that is served is made of; weights add up to 1.
-///
-/// Nothing is in it where there is only the model of the algorithm.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 pub struct Composition {
     /// The components that count, the heaviest first.

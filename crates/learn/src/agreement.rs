@@ -34,8 +34,8 @@ mod serving;
 use burn::tensor::{Device, Tensor};
 use fednode_core::spec::{Architecture, Sums};
 use fednode_core::{
-    BlobId, Composition, ConfigError, Exchange, ExpertExchange, FederationSpec, ParamSet,
-    Precision, Round, Slot,
+    BlobId, Component, Composition, ConfigError, Exchange, ExpertExchange, FederationSpec,
+    ParamSet, Precision, Round, Slot,
 };
 use fednode_mix::Statistics;
 use fednode_mix::slots::{GROUPS, Slots};
@@ -284,7 +284,11 @@ impl Agreement {
     /// Says what this expert counts for beside `own`, and what of it is left out.
     pub(crate) fn joined_with(&self, own: Composition) -> Composition {
         let Some(choice) = self.remembered.choice else {
-            return own;
+            return if self.remembered.left_out {
+                own.without(Component::PeersStatistics)
+            } else {
+                own
+            };
         };
         let joined = own.joined(choice.source.component(), choice.weight);
         let were_there = [

@@ -22,7 +22,7 @@ use crate::error::LearnError;
 use crate::evaluate::{self, Evaluation, Prediction};
 use crate::feature_cache::CacheBudget;
 use crate::metric::Judge;
-use crate::pool::{Mixture, PoolSettings, Predictor};
+use crate::pool::{Mixture, PoolSettings};
 use crate::private::Promise;
 use crate::regression::Regression;
 use crate::train::{self, Epochs};
@@ -390,18 +390,14 @@ impl Learner {
 
     /// Runs the model, with the pool if one is served, mixed with the statistics expert if there is one.
     fn forward(&self, inputs: Tensor<2>) -> algorithm::Output {
-        self.joined(&self.predictor(), inputs)
-    }
-
-    /// Runs a predictor, and joins the statistics expert with what it says.
-    fn joined(&self, own: &Predictor<'_>, inputs: Tensor<2>) -> algorithm::Output {
+        let predictor = self.predictor();
         if let Some(regression) = &self.parts.regression {
-            return regression.forward(own, inputs);
+            return regression.forward(&predictor, inputs);
         }
         match (&self.parts.statistics, &self.parts.agreement) {
-            (Some((_, statistics)), _) => statistics.forward(own, inputs),
-            (None, Some(agreement)) => self.agreed(agreement, own, inputs),
-            (None, None) => own.forward(inputs),
+            (Some((_, statistics)), _) => statistics.forward(&predictor, inputs),
+            (None, Some(agreement)) => self.agreed(agreement, &predictor, inputs),
+            (None, None) => predictor.forward(inputs),
         }
     }
 

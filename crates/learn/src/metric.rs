@@ -3,11 +3,12 @@
 //! ```text
 //! fitted        by log loss or squares, whatever the measure is: of few samples a proper score tells more
 //! guarded       by the measure: what the federation brought is left out where it is worse on the validation samples, by
-//!               more than chance explains; a pool's mixture, where it is worse at all
+//!               more than chance explains; a pool's mixture, where it is worse at all, and joined with statistics where
+//!               its log loss is larger
 //! reported      by the measure: served, alone, difference, interval, worst node
 //! ```
 //!
-//! The guard stands only where the spec names a measure. Without one, what is fitted decides alone.
+//! The guard of statistics stands only where the spec names a measure. Without one, what is fitted decides alone.
 
 use fednode_core::{ConfigError, FederationSpec};
 use fednode_data::Samples;
@@ -82,15 +83,6 @@ impl Judge {
         let measure = of(spec)?;
         Ok(spec.metric.is_some().then_some(Self { measure }))
     }
-
-    /// Judges by the share of right answers.
-    pub(crate) const ACCURACY: Self = Self {
-        measure: Measure::Accuracy,
-    };
-    /// Judges by log loss.
-    pub(crate) const LOG_LOSS: Self = Self {
-        measure: Measure::LogLoss,
-    };
 
     /// Tells whether the first is worse than the second; nothing where one has no value.
     pub(crate) fn is_worse(self, one: &Predictions, two: &Predictions) -> Option<bool> {

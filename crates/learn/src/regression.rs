@@ -274,11 +274,11 @@ impl Regression {
         let Some(weight) = self.remembered.weight else {
             return own;
         };
-        let trust = self.remembered.trust.unwrap_or_default();
-        if self.serves_peers() && trust > 0.0 {
+        let trust = self.remembered.trust;
+        if self.serves_peers() && trust != Some(0.0) {
             let joined = own.joined(Component::PeersStatistics, weight);
             return Composition {
-                trust: Some(trust),
+                trust: trust.filter(|_| weight > 0.0),
                 ..joined
             };
         }

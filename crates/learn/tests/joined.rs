@@ -121,7 +121,6 @@ fn refused(outcome: &PoolOutcome) -> &str {
     }
 }
 
-/// Joined with statistics it recognises as many validation samples as before: they hide what it is like.
 #[test]
 fn a_mixture_that_is_bad_by_itself_is_left_out() {
     let mut nodes = trained(&spec());

@@ -18,7 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use fednode_core::work::{Evaluations, LastStage, Splits, Update};
-use fednode_core::{Composition, MixedIn, NodeId, PoolOutcome, Round, Timestamp};
+use fednode_core::{
+    Component, Composition, MixedIn, NodeId, PoolOutcome, Round, Served, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 
 pub use open::{Measured, OpenRecord};
@@ -424,9 +426,15 @@ impl RoundBook {
         }
     }
 
-    /// The pool is served.
-    pub fn pooled(&mut self, outcome: PoolOutcome, evaluations: Evaluations) {
+    /// The pool is assembled, and its mixture is served or left out.
+    pub fn pooled(&mut self, outcome: PoolOutcome, mut evaluations: Evaluations) {
         self.work = Work::Idle;
+        let has_others = outcome.members.iter().any(|member| member.node.is_some());
+        if has_others && outcome.served != Served::Mixture {
+            let made_of = evaluations.composition.take();
+            let made_of = made_of.unwrap_or_else(|| Composition::of(Component::OwnModel));
+            evaluations.composition = Some(made_of.without(Component::Pool));
+        }
         self.last_stage = LastStage {
             evaluations: Some(evaluations),
             pool: Some(outcome),

@@ -1,6 +1,6 @@
 //! The books of live rounds; the simulator's are held to its golden results.
 
-use fednode_core::Score;
+use fednode_core::{PoolMember, Score, Scores};
 
 use super::*;
 
@@ -207,4 +207,42 @@ fn the_last_round_and_every_tenth_are_evaluated_fully() {
     assert_eq!(fully, [10, 20, 25]);
     assert_eq!(calendar.splits(Round(20)), Splits::ValidationAndTest);
     assert_eq!(calendar.splits(Round(21)), Splits::Test);
+}
+
+#[test]
+fn a_pool_that_is_not_served_is_said_to_be_left_out() {
+    let score = Score::default();
+    let scores = Scores {
+        own: score,
+        mixture: Some(score),
+    };
+    let member = |node| PoolMember {
+        node,
+        score: None,
+        kept: true,
+        gate_mass: 0.5,
+    };
+    let outcome = |served| PoolOutcome {
+        members: vec![member(None), member(Some(NodeId::from_bytes([2; 32])))],
+        refused: Vec::new(),
+        served,
+        epochs: 1,
+        unseen: 0,
+        best_epoch: Some(1),
+        learning_rate: Some(0.1),
+        validation: scores,
+        test: scores,
+        controls: None,
+    };
+    let said = |served| {
+        let mut book = RoundBook::new(ME, ALWAYS);
+        book.pooled(outcome(served), Evaluations::default());
+        book.composition().map(ToString::to_string)
+    };
+    let own = Served::Own {
+        reason: "it is worse".into(),
+    };
+    let text = "100 % own model; left out: pool of private modules";
+    assert_eq!(said(own).as_deref(), Some(text));
+    assert_eq!(said(Served::Mixture), None, "that is what the learner says");
 }

@@ -8,8 +8,9 @@ use fednode_cli::table::{Column, bytes, duration, number, percent, render, text}
 
 /// From which share of the samples on one expert decides nearly everything.
 const COLLAPSED: f64 = 0.95;
-/// How many different compositions of models are listed.
+/// How many different compositions of models are listed, and how many nodes of each are named.
 const COMPOSITIONS: usize = 4;
+const NODES_NAMED: usize = 12;
 /// How many classes are listed before "and so on".
 const CLASSES_SHOWN: usize = 10;
 /// Where classes and floor stand in the table of nodes.
@@ -208,23 +209,31 @@ impl Summary {
 
     /// Says what models are made of, the commonest first.
     fn compositions(&self) -> String {
-        let mut alike: BTreeMap<String, Vec<String>> = BTreeMap::new();
+        let mut alike: BTreeMap<String, Vec<u32>> = BTreeMap::new();
         for node in &self.per_node {
-            if let Some(composition) = &node.composition {
-                let nodes = alike.entry(composition.to_string()).or_default();
-                nodes.push(node.shard.to_string());
-            }
+            let made_of = node.composition.as_ref();
+            let made_of =
+                made_of.map_or_else(|| "the algorithm's model".into(), ToString::to_string);
+            alike.entry(made_of).or_default().push(node.shard);
         }
-        let mut alike: Vec<(String, Vec<String>)> = alike.into_iter().collect();
+        if self.per_node.iter().all(|node| node.composition.is_none()) {
+            return String::new();
+        }
+        let mut alike: Vec<(String, Vec<u32>)> = alike.into_iter().collect();
         alike.sort_by_key(|(_, nodes)| std::cmp::Reverse(nodes.len()));
         let lines = alike.iter().take(COMPOSITIONS).map(|(made_of, nodes)| {
-            let nodes = nodes.join(", ");
-            format!("made of        {made_of} (nodes {nodes})\n")
+            let mut named: Vec<String> =
+                nodes.iter().take(NODES_NAMED).map(u32::to_string).collect();
+            if nodes.len() > NODES_NAMED {
+                named.push(format!("{} more", nodes.len() - NODES_NAMED));
+            }
+            let word = if nodes.len() == 1 { "node" } else { "nodes" };
+            format!("made of        {made_of} ({word} {})\n", named.join(", "))
         });
-        let more = alike.len().saturating_sub(COMPOSITIONS);
-        let more = (more > 0).then(|| {
-            format!("               and {more} others; `fednode report` lists all nodes\n")
-        });
+        let more = alike.iter().skip(COMPOSITIONS);
+        let more: usize = more.map(|(_, nodes)| nodes.len()).sum();
+        let more = (more > 0)
+            .then(|| format!("               `fednode report` says it of {more} nodes more\n"));
         lines.chain(more).collect()
     }
 

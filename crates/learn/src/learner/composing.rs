@@ -1,11 +1,19 @@
-//! What is served is made of: the model that rounds trained or a pool, joined with statistics.
+//! What the served model is made of: the model that rounds trained or a pool, joined with statistics.
 
-use fednode_core::{Component, Composition};
+use fednode_core::{Component, Composition, Share};
 
 use super::Learner;
 
 impl Learner {
-    /// Returns what is served is made of; nothing where that is the algorithm's model alone.
+    /// Tells whether statistics have a say in what is served.
+    pub(super) fn serves_statistics(&self) -> bool {
+        let is_statistics =
+            |share: &Share| ![Component::OwnModel, Component::Pool].contains(&share.component);
+        let composition = self.composition();
+        composition.is_some_and(|composition| composition.shares.iter().any(is_statistics))
+    }
+
+    /// Says what the served model is made of; nothing where that is the algorithm's model alone.
     pub fn composition(&self) -> Option<Composition> {
         let own = if self.pool.is_some() {
             Component::Pool

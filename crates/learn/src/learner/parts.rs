@@ -62,11 +62,6 @@ impl Parts {
             .is_some_and(|(_, statistics)| statistics.is_gathered())
     }
 
-    /// Tells whether statistics are joined with the own model, once there are any.
-    pub(super) const fn has_statistics(&self) -> bool {
-        self.statistics.is_some() || self.agreement.is_some() || self.regression.is_some()
-    }
-
     /// Returns all parts with what they are to the federation now: once statistics are shared, nothing else is.
     pub(super) fn roles(&self) -> Vec<(Role, &Part)> {
         let shares_statistics = self.shares_statistics();

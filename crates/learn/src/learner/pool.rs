@@ -17,9 +17,7 @@ use super::{Learner, Subset};
 use crate::algorithm::Modular;
 use crate::error::LearnError;
 use crate::memory::Memory;
-use crate::pool::{
-    self, GateInput, Meter, Mixture, Node, PREFIX, PoolSettings, Predictor, ServedWith,
-};
+use crate::pool::{self, GateInput, Meter, Mixture, Node, PREFIX, PoolSettings, Predictor};
 
 impl Learner {
     /// Returns the private module as it is now, with its accuracy on the validation samples; nothing if the algorithm
@@ -73,8 +71,7 @@ impl Learner {
         spec: &PoolSettings,
         watch: &mut Watch<'_>,
     ) -> Result<Option<u32>, LearnError> {
-        let joined = |own: &Predictor<'_>, inputs| self.joined(own, inputs);
-        let node = self.node(&joined)?;
+        let node = self.node()?;
         if !node.is_tunable() {
             return Ok(None);
         }
@@ -108,6 +105,10 @@ impl Learner {
     /// not depend on their order. `watch` is called after every batch, epoch 0 being the computation of what stays
     /// constant.
     ///
+    /// Where statistics are served beside it, the mixture must serve them, too: it is left out if the log loss of both together is
+    /// larger on the validation samples than that of the own module with them. Answers may be the same as before when a
+    /// mixture that is less sure of them tells the statistics less.
+    ///
     /// A mixture that is served goes into [`Self::state`] and [`Self::private_state`]. With the statistics expert, its
     /// temperature and weight are chosen anew, the pool's prediction taking the place of the own one. No expert is named
     /// in predictions of a mixture, for it is made of several.
@@ -120,9 +121,8 @@ impl Learner {
         members: Vec<(NodeId, Arc<ParamSet>)>,
         watch: &mut Watch<'_>,
     ) -> Result<PoolOutcome, LearnError> {
-        let joined = |own: &Predictor<'_>, inputs| self.joined(own, inputs);
-        let node = self.node(&joined)?;
-        let (outcome, mixture) = self
+        let node = self.node()?;
+        let (mut outcome, mixture) = self
             .parts
             .device
             .run(|| pool::assemble(&node, spec, members, watch))?;
@@ -131,12 +131,31 @@ impl Learner {
             outcome.served == Served::Mixture,
             "what is served is what is reported"
         );
+        self.pool = None;
+        self.choose_again();
+        let alone = self.serves_statistics().then(|| self.validation_loss());
         self.pool = mixture;
         self.choose_again();
+        if spec.guard
+            && outcome.served == Served::Mixture
+            && alone.is_some_and(|alone| self.validation_loss() > alone)
+        {
+            let reason = "joined with statistics, the mixture is worse than the own module on the validation samples";
+            outcome.served = Served::Own {
+                reason: reason.to_owned(),
+            };
+            self.pool = None;
+            self.choose_again();
+        }
         Ok(outcome)
     }
 
-    fn node<'a>(&'a self, joined: &'a ServedWith<'a>) -> Result<Node<'a>, LearnError> {
+    /// Returns the log loss of what is served on the validation samples.
+    fn validation_loss(&self) -> f64 {
+        self.evaluate(Subset::Validation).score.loss
+    }
+
+    fn node(&self) -> Result<Node<'_>, LearnError> {
         let algorithm = self.parts.algorithm.as_ref();
         let modular = algorithm
             .modular()
@@ -151,7 +170,6 @@ impl Learner {
             seeds: [self.training.seed, self.training.node_seed],
             budget: &self.training.budget,
             judge: self.judge,
-            joined: self.parts.has_statistics().then_some(joined),
         })
     }
 

@@ -9,19 +9,19 @@ use fednode_data::Samples;
 use fednode_measure::Predictions;
 use fednode_mix::{Measure, energy};
 
+use super::Node;
 use super::admit::{Members, admit};
 use super::cache::{Cache, Keeps, Source};
 use super::gate::{Gate, GateKind};
 use super::gating::{Trained, rates};
-use super::mixture::{Mixture, Predictor};
+use super::mixture::Mixture;
 use super::settings::{ModuleScore, PoolSettings};
 use super::train::Meter;
-use super::{Node, ServedWith};
 use crate::algorithm::Output;
 use crate::error::LearnError;
 use crate::evaluate;
 use crate::feature_cache::FeatureCache;
-use crate::metric::{self, Judge};
+use crate::metric;
 
 /// On how many samples modules are compared before it is known which come in.
 const SAMPLE: usize = 64;
@@ -85,7 +85,7 @@ pub(crate) fn assemble(
         ),
         refused: stage.members.refused.clone(),
         served: match candidate.as_ref() {
-            Ok(candidate) => stage.verdict(&candidate.mixture),
+            Ok(candidate) => stage.verdict(&candidate.mixture, &validation),
             Err(obstacle) => own_module(obstacle),
         },
         epochs: trained.map_or(0, |_| spec.epochs),
@@ -123,15 +123,14 @@ impl Node<'_> {
         evaluate::evaluate(&output, samples, self.classes, self.device).score
     }
 
-    /// Predicts the validation samples with this pool or without; nothing without samples.
-    fn on_validation(
+    /// Puts what a function predicts from inputs beside the truth; nothing without samples.
+    fn predict(
         &self,
-        pool: Option<&Mixture>,
-        served: &ServedWith<'_>,
+        samples: &Samples,
+        forward: &(dyn Fn(Tensor<2>) -> Tensor<2> + Sync),
     ) -> Option<Predictions> {
-        let (algorithm, samples) = (self.algorithm, &self.data.validation);
-        let served = |inputs| served(&Predictor { algorithm, pool }, inputs);
-        let predictions = evaluate::predict(&served, samples, self.device);
+        let output = |inputs| plain(forward(inputs));
+        let predictions = evaluate::predict(&output, samples, self.device);
         metric::beside(&predictions, samples).ok()
     }
 }
@@ -245,38 +244,35 @@ impl<'a> Pool<'a> {
         }
     }
 
-    /// Decides whether the mixture is served: unless it is worse than the own module on the validation samples, by itself or
-    /// joined with the statistics that are served beside it.
-    ///
-    /// By itself, because statistics can hide on few samples that a mixture is bad. Joined, because one that gives the same
-    /// answers and is less sure of them tells the statistics less; the log loss shows that before an answer is another one.
-    fn verdict(&self, mixture: &Mixture) -> Served {
-        let by_itself = |own: &Predictor<'_>, inputs| own.forward(inputs);
-        let judges = [self.node.judge.unwrap_or(Judge::ACCURACY), Judge::ACCURACY];
-        let is_worse_joined = |joined| self.is_worse(mixture, joined, &[Judge::LOG_LOSS]);
-        if !self.spec.guard {
-            Served::Mixture
-        } else if self.is_worse(mixture, &by_itself, &judges) {
-            own_module("the mixture is worse than the own module on the validation samples")
-        } else if self.node.joined.is_some_and(is_worse_joined) {
-            own_module(
-                "joined with statistics, the mixture is worse than the own module on the validation samples",
-            )
-        } else {
-            Served::Mixture
+    /// Decides whether the mixture is served.
+    fn verdict(&self, mixture: &Mixture, validation: &Scores) -> Served {
+        if self.spec.guard && self.is_worse(mixture, validation) {
+            return own_module(
+                "the mixture is worse than the own module on the validation samples",
+            );
         }
+        Served::Mixture
     }
 
-    /// Tells whether a mixture is worse than the own module by the first of these judges that has a value.
-    fn is_worse(&self, mixture: &Mixture, served: &ServedWith<'_>, judges: &[Judge]) -> bool {
-        let with = self.node.on_validation(Some(mixture), served);
-        let Some((with, without)) = with.zip(self.node.on_validation(None, served)) else {
-            return false;
-        };
-        let verdict = judges
-            .iter()
-            .find_map(|judge| judge.is_worse(&with, &without));
-        verdict.unwrap_or_default()
+    /// Tells whether the mixture is worse than the own module on the validation samples: by the measure that the spec names,
+    /// or by accuracy where it names none or that has no value.
+    fn is_worse(&self, mixture: &Mixture, validation: &Scores) -> bool {
+        let by_accuracy = |mixture: Score| mixture.accuracy < validation.own.accuracy;
+        self.is_worse_by_measure(mixture)
+            .unwrap_or_else(|| validation.mixture.is_some_and(by_accuracy))
+    }
+
+    fn is_worse_by_measure(&self, mixture: &Mixture) -> Option<bool> {
+        let judge = self.node.judge?;
+        let (samples, own) = (&self.node.data.validation, &self.members.weights[OWN]);
+        let (algorithm, modular) = (self.node.algorithm, self.node.modular);
+        let of_mixture = self.node.predict(samples, &|inputs| {
+            mixture.forward(algorithm, modular, own, inputs)
+        });
+        let of_own = self
+            .node
+            .predict(samples, &|inputs| algorithm.forward(inputs).logits);
+        judge.is_worse(&of_mixture?, &of_own?)
     }
 
     /// Tells why no gate is trained.

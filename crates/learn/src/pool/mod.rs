@@ -27,11 +27,11 @@ mod orthogonal;
 mod settings;
 mod train;
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
 use fednode_core::spec::TrainingSpec;
 use fednode_data::Split;
 
-use crate::algorithm::{Algorithm, Modular, ModuleKind, Output};
+use crate::algorithm::{Algorithm, Modular, ModuleKind};
 use crate::feature_cache::CacheBudget;
 use crate::metric::Judge;
 
@@ -41,9 +41,6 @@ pub(crate) use gate::input as gate_input;
 pub(crate) use mixture::{Mixture, PREFIX, Predictor, layout, own, parts, save};
 pub use settings::{BiasStart, GateInput, GateSettings, ModuleScore, PoolSettings, Renormalize};
 pub(crate) use train::Meter;
-
-/// What is served with a predictor: statistics are joined with what it says.
-pub(crate) type ServedWith<'a> = dyn Fn(&Predictor<'_>, Tensor<2>) -> Output + Sync + 'a;
 
 /// The node whose stage it is.
 #[derive(Clone, Copy)]
@@ -59,8 +56,6 @@ pub(crate) struct Node<'a> {
     pub(crate) budget: &'a CacheBudget,
     /// Judges by the measure that the spec names, if it names one; else accuracy decides.
     pub(crate) judge: Option<Judge>,
-    /// What is served with a pool or without, where statistics are joined with it.
-    pub(crate) joined: Option<&'a ServedWith<'a>>,
 }
 
 impl Node<'_> {

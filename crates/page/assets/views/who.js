@@ -35,11 +35,12 @@ export function make(root, { state, redraw }) {
   part.table = table("Strongest sources", ["Node", "Strongest sources, with their weight", { text: "Own share", number: true }, { text: "Sources", number: true }]);
   part.details = el("details", {}, el("summary", { text: "Show the map as a table" }), part.table.scroll);
   part.bars = el("ol", { class: "shares" });
-  part.served = el("p", {});
-  part.answers = section("Whose experts answer for it", "The weight is each owner's share of the mix, over all own experts.", part.bars, part.served);
+  part.madeOf = el("p", {});
+  part.served = section("What its model is made of", null, part.madeOf);
+  part.answers = section("Whose experts answer for it", "The weight is each owner's share of the mix, over all own experts.", part.bars);
   part.mapCard = section("Whose experts are used", null, part.mapHint, part.choices, part.nothing, part.heat.root, part.details);
   root.append(el("div", { class: "pair" }, section("How members reach each other", null, part.graph.root, part.alone),
-    part.mapCard), part.answers);
+    part.mapCard), part.answers, part.served);
 }
 
 // Brings it up to date.
@@ -65,9 +66,15 @@ export function update({ state, picked }) {
   setRows(part.table, hasSources && !isOne ? training.map((node) => rowOf(state, node)) : []);
   show(part.answers, isOne && hasSources);
   if (isOne) updateShares(state, training[0]);
-  const composition = isOne ? training[0].last?.composition : null;
+  const composition = isOne ? compositionOf(training[0]) : null;
   show(part.served, Boolean(composition));
-  setText(part.served, composition ? madeOf(composition) : "");
+  setText(part.madeOf, composition ? madeOf(composition) : "");
+}
+
+// After the last round there may be a pool, which no round's record knows.
+function compositionOf(node) {
+  const finished = node.status?.finished_evaluation ?? node.card?.finished;
+  return finished ? finished.composition : node.last?.composition;
 }
 
 // Says what a served model is made of, and what was left out.
@@ -75,9 +82,9 @@ function madeOf({ shares, left_out: leftOut, trust }) {
   const word = (component) => COMPONENTS[component] ?? component;
   const isGated = shares.some((share) => share.weight === null);
   const parts = shares.map((share) => (share.weight === null ? word(share.component) : `${Math.round(100 * share.weight)} % ${word(share.component)}`));
-  const sentences = [`Its model is made of ${parts.join(", ")}${isGated ? ", weighed sample by sample" : ""}.`];
+  const sentences = [`It serves ${parts.join(", ")}${isGated ? ", weighed sample by sample" : ""}.`];
   if (typeof trust === "number") sentences.push(`A row of a peer counts ${Math.round(100 * trust)} % of an own one.`);
-  if (leftOut?.length > 0) sentences.push(`Left out, because it does not help: ${leftOut.map(word).join(", ")}.`);
+  if (leftOut?.length > 0) sentences.push(`Left out: ${leftOut.map(word).join(", ")}.`);
   return sentences.join(" ");
 }
 

@@ -202,7 +202,7 @@ fn nodes(run: &Run) -> String {
         numbers("sent"),
         numbers("received"),
         numbers("memory"),
-        words("serves"),
+        words("made of"),
     ];
     let row = |node: &Node| {
         let classes: Vec<String> = node.classes.iter().map(u32::to_string).collect();
@@ -233,7 +233,7 @@ fn nodes(run: &Run) -> String {
         );
         cells.extend([node.bytes_sent, node.bytes_received, node.peak_rss_bytes].map(bytes));
         let made_of = node.composition.as_ref();
-        cells.push(made_of.map_or_else(|| "its own model".into(), ToString::to_string));
+        cells.push(made_of.map_or_else(|| ABSENT.into(), ToString::to_string));
         cells
     };
     html::table(&columns, &run.nodes.iter().map(row).collect::<Vec<_>>())
