@@ -105,9 +105,9 @@ impl Learner {
     /// not depend on their order. `watch` is called after every batch, epoch 0 being the computation of what stays
     /// constant.
     ///
-    /// Where statistics are served beside it, the mixture must serve them, too: it is left out if the log loss of both together is
-    /// larger on the validation samples than that of the own module with them. Answers may be the same as before when a
-    /// mixture that is less sure of them tells the statistics less.
+    /// Where statistics are served beside it, the mixture must do them good, too. It is left out if the log loss of both together
+    /// is larger on the validation samples than that of the own module with them. A mixture that gives the same answers
+    /// and is less sure of them tells the statistics less.
     ///
     /// A mixture that is served goes into [`Self::state`] and [`Self::private_state`]. With the statistics expert, its
     /// temperature and weight are chosen anew, the pool's prediction taking the place of the own one. No expert is named
