@@ -223,3 +223,21 @@ fn sentences_are_short() {
         .collect();
     assert!(objections.is_empty(), "\n{objections}");
 }
+
+/// The page has its own words for what a model is made of; they are those of the program.
+#[test]
+fn the_page_names_components_as_the_program_does() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let read = |path: &str| std::fs::read_to_string(root.join(path)).unwrap();
+    let page = read("crates/page/assets/words.js");
+    let source = read("crates/core/src/composition.rs");
+    let words: Vec<&str> = source
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Self::")?.split_once(" => \""))
+        .map(|(_, words)| words.trim_end_matches("\","))
+        .collect();
+    assert_eq!(words.len(), 7, "{words:?}");
+    for words in words {
+        assert!(page.contains(&format!(": \"{words}\",")), "{words}");
+    }
+}
