@@ -100,18 +100,21 @@ fn turned(module: &ParamSet) -> Arc<ParamSet> {
     Arc::new(turned)
 }
 
-/// Five members of one head, beside the own one; the gate stays as it starts, so all count alike.
-fn assemble_of(node: &mut Learner, module: &Arc<ParamSet>) -> PoolOutcome {
-    let as_it_starts = PoolSettings {
+/// The gate stays as it starts, so all members count alike.
+fn as_it_starts() -> PoolSettings {
+    PoolSettings {
         epochs: 1,
         learning_rates: vec![1e-6],
         drop_share: 0.0,
         ..settings(true)
-    };
+    }
+}
+
+/// Assembles five members of one head, beside the own one.
+fn assemble_of(node: &mut Learner, settings: &PoolSettings, module: &Arc<ParamSet>) -> PoolOutcome {
     let member = |at: u8| (NodeId::from_bytes([at; 32]), Arc::clone(module));
     let members = (1..=5).map(member).collect();
-    node.assemble_pool(&as_it_starts, members, &mut go_on)
-        .unwrap()
+    node.assemble_pool(settings, members, &mut go_on).unwrap()
 }
 
 fn refused(outcome: &PoolOutcome) -> &str {
@@ -126,7 +129,7 @@ fn a_mixture_that_is_bad_by_itself_is_left_out() {
     let mut nodes = trained(&spec());
     let (state, alone) = (nodes[0].state(), nodes[0].evaluate(Subset::Test));
     let module = turned(&nodes[0].module().unwrap().params);
-    let outcome = assemble_of(&mut nodes[0], &module);
+    let outcome = assemble_of(&mut nodes[0], &as_it_starts(), &module);
     assert_eq!(
         refused(&outcome),
         "the mixture is worse than the own module on the validation samples"
@@ -148,7 +151,7 @@ fn a_mixture_that_tells_the_statistics_less_is_left_out() {
         let values = tensor.values_mut().iter_mut();
         values.for_each(|value| *value /= 100.0);
     }
-    let outcome = assemble_of(&mut nodes[0], &Arc::new(unsure));
+    let outcome = assemble_of(&mut nodes[0], &as_it_starts(), &Arc::new(unsure));
     let (own, mixture) = (outcome.validation.own, outcome.validation.mixture.unwrap());
     assert_eq!(mixture.accuracy, own.accuracy);
     assert_eq!(
@@ -158,5 +161,44 @@ fn a_mixture_that_tells_the_statistics_less_is_left_out() {
     assert_eq!(
         (nodes[0].state(), nodes[0].evaluate(Subset::Test)),
         (state, served)
+    );
+}
+
+/// Node 1's own model is so much worse than the statistics that it counts for nothing. Beside a pool the choice is another one.
+#[test]
+fn statistics_are_chosen_anew_beside_a_pool() {
+    let mut spec = spec();
+    spec.training.learning_rate = 0.05;
+    let mut nodes = [0, 1].map(|index| learner(&spec, index));
+    rounds(&spec, &mut nodes, 1..=4);
+    let node = &mut nodes[1];
+    let before = node.composition().unwrap();
+    assert_eq!(before.left_out.first(), Some(&Component::OwnModel));
+    let mut loud = ParamSet::clone(&node.module().unwrap().params);
+    for (_, tensor) in loud.iter_mut() {
+        let values = tensor.values_mut().iter_mut();
+        values.for_each(|value| *value *= 100.0);
+    }
+    let unguarded = PoolSettings {
+        guard: false,
+        ..as_it_starts()
+    };
+    let outcome = assemble_of(node, &unguarded, &Arc::new(loud));
+    assert_eq!(outcome.served, Served::Mixture);
+    let served = (node.composition().unwrap(), node.evaluate(Subset::Test));
+    assert!(
+        served
+            .0
+            .shares
+            .iter()
+            .any(|share| share.component == Component::Pool),
+        "{}",
+        served.0
+    );
+    // Nothing is adopted, so nothing is chosen that was not chosen already.
+    node.adopt(None::<ParamSet>, Vec::new()).unwrap();
+    assert_eq!(
+        (node.composition().unwrap(), node.evaluate(Subset::Test)),
+        served
     );
 }
