@@ -22,6 +22,8 @@ pub enum Component {
     NoisedStatistics,
     /// A classifier of the statistics of all nodes.
     CommonStatistics,
+    /// A classifier of the statistics of groups of nodes, with noise or without: of those whose sums the node believes.
+    GroupStatistics,
 }
 
 impl Component {
@@ -35,6 +37,7 @@ impl Component {
             Self::Slots => "peers' statistics with slots",
             Self::NoisedStatistics => "noised statistics",
             Self::CommonStatistics => "statistics of all nodes",
+            Self::GroupStatistics => "statistics of groups",
         }
     }
 }

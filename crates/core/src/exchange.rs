@@ -294,8 +294,12 @@ pub struct Exchange {
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Total {
-    /// Fewest members of the sum. Masks stay on where there are fewer.
+    /// Fewest members of all sums together. Masks stay on where there are fewer.
     pub fewest: u32,
+    /// How many members a sum has at least; absent, all members are in one. A quarter of a group may be missing, and groups of which
+    /// more are missing are left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u32>,
     /// The standard deviation of the noise that each member adds to each number of a class sum; absent without a promise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<f64>,
@@ -306,15 +310,31 @@ impl Total {
     pub const fn of(nodes: u32) -> Self {
         Self {
             fewest: nodes - nodes / 4,
+            group: None,
             noise: None,
         }
     }
 
+    /// Returns the sums of groups of so many of these nodes: more than half of all must be in them.
+    pub const fn of_groups(nodes: u32, group: u32) -> Self {
+        Self {
+            fewest: nodes / 2 + 1,
+            group: Some(group),
+            noise: None,
+        }
+    }
+
+    /// Returns the fewest members of one sum.
+    pub fn fewest_of_one(&self) -> u32 {
+        self.group
+            .map_or(self.fewest, |group| Self::of(group).fewest)
+    }
+
     /// Returns the noise of a sum that has no more members than it must have. So much is promised where missing members, and
-    /// those that work together against the others, are a quarter of all at most.
+    /// those that work together against the others, are a quarter of those in one sum at most.
     pub fn least_noise(&self) -> Option<f64> {
         self.noise
-            .map(|noise| noise * f64::from(self.fewest).sqrt())
+            .map(|noise| noise * f64::from(self.fewest_of_one()).sqrt())
     }
 }
 

@@ -20,6 +20,7 @@
 //! | [`limits`] | bounds that every member has alike |
 //! | [`mod@config`] | configuration that documents itself |
 //! | [`random`] | draws that are the same everywhere |
+//! | [`stack`] | several sets of parameters in one |
 //!
 //! Constructors validate, so what exists is well formed and nobody re-checks. There is no async, no I/O, no clock and
 //! no tensor here: [`Timestamp`]s come from outside, weights are plain `f32`.
@@ -61,6 +62,7 @@ mod report;
 mod schedule;
 pub mod sketch;
 pub mod spec;
+pub mod stack;
 mod time;
 pub mod work;
 

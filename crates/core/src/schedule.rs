@@ -12,6 +12,7 @@
 //! Derived from the spec once. Whoever wants to know what is special about a round asks the schedule, and nobody else
 //! compares round numbers.
 
+use crate::masked::MAX_HOLDERS;
 use crate::spec::Sums;
 use crate::{Exchange, FederationSpec, Round, Weighting};
 
@@ -59,6 +60,8 @@ pub struct Schedule {
     masks: bool,
     /// Whether they are added up in the last round alone.
     has_total: bool,
+    /// How many members have a sum together at least, if that is not all of them.
+    group: Option<u32>,
 }
 
 impl Schedule {
@@ -102,6 +105,7 @@ impl Schedule {
                 .map_or(Round::ZERO, |more| more.after),
             masks: spec.privacy.sums == Sums::Masked,
             has_total: spec.exchange.total.is_some(),
+            group: spec.exchange.total.and_then(|total| total.group),
         }
     }
 
@@ -161,6 +165,12 @@ impl Schedule {
     /// Returns the only round in which parts are added up, if there is only one: the last.
     pub fn total_round(&self) -> Option<Round> {
         self.has_total.then_some(Round(self.n_rounds as u32))
+    }
+
+    /// Returns how many sums the mean of a round can have in it: of each group one.
+    pub fn most_sums(&self, round: Round) -> u64 {
+        let group = self.group.filter(|_| self.total_round() == Some(round));
+        group.map_or(1, |group| MAX_HOLDERS as u64 / u64::from(group.max(1)))
     }
 
     /// Returns how parts of a round are weighted when they are averaged: as the algorithm wants it, but what is

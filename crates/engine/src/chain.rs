@@ -223,7 +223,9 @@ pub(crate) fn most_bytes(head: &Head, round: Round, schedule: &Schedule) -> u64 
     let are_sums = |round| schedule.gathers_statistics_in(round);
     match head.mean {
         Some(mean) if !are_sums(round) && !are_sums(head.round) => {
-            mean.size.saturating_mul(4).saturating_add(SLACK)
+            // A part is four times as large as the mean before at most, and a mean may have the sums of all groups.
+            let times = schedule.most_sums(round).max(4);
+            mean.size.saturating_mul(times).saturating_add(SLACK)
         }
         Some(_) | None => u64::MAX,
     }

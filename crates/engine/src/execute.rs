@@ -12,7 +12,7 @@ use fednode_core::limits::MAX_NORM_RATIO;
 use fednode_core::work::{MemberStatistics, PeerExpert};
 use fednode_core::{
     BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Schedule,
-    Slot, Source,
+    Slot, Source, stack,
 };
 use fednode_mix::matching::{self, Gives};
 use fednode_mix::statistics::robust::{self, Limits};
@@ -112,12 +112,24 @@ fn screened_mean(
         report.lost_mean = true;
         return None;
     };
-    match screen::screen(&mean, own, largest_norm_ratio(spec)) {
+    match screened(&mean, own, spec) {
         Ok(()) => Some(mean),
         Err(fault) => {
             report.refused_mean = Some(fault.to_string());
             None
         }
+    }
+}
+
+/// Screens a mean. Of sums of groups each is as the own part is, and all are screened.
+fn screened(mean: &ParamSet, own: &ParamSet, spec: &FederationSpec) -> Result<(), ScreenFault> {
+    let total = spec.exchange.total;
+    let is_grouped = total.is_some_and(|total| total.group.is_some());
+    let groups = is_grouped.then(|| stack::unstacked(mean)).flatten();
+    let is_screened = |part: &ParamSet| screen::screen(part, own, largest_norm_ratio(spec));
+    match groups.filter(|_| mean.check_layout(&own.layout()).is_err()) {
+        Some(groups) => groups.iter().try_for_each(is_screened),
+        None => is_screened(mean),
     }
 }
 

@@ -9,8 +9,8 @@
 //! for that round alone: a round that nobody closed used the masks up. Who is not on the roster publishes the mean that it
 //! started from, which tells nothing, and with it an offer. So it is on the next roster. In the first round that is everybody.
 //!
-//! Some federations have one sum, in their last round ([`fednode_core::Total`]). Until then nobody is on a roster, and offers are
-//! made in the round before alone.
+//! Some federations have one sum, in their last round ([`fednode_core::Total`]), or one of each group. Until then nobody is on a
+//! roster, and offers are made in the round before alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
@@ -21,6 +21,7 @@ use fednode_core::{
     NodeId, Round, Schedule,
 };
 use fednode_masked::Context;
+use fednode_masked::groups::Grouping;
 use fednode_masked::opening::{StillMasked, UnmaskFault, Unmasking};
 use fednode_masked::roster::Roster;
 use fednode_masked::survivors::Survivors;
@@ -46,12 +47,14 @@ pub struct Sums {
     once: Option<Once>,
 }
 
-/// One sum in a federation: of statistics that are published in no other round.
+/// The only sums of a federation: of statistics that are published in no other round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Once {
     round: Round,
-    /// Fewest members of it.
+    /// Fewest members of all of them.
     fewest: u32,
+    /// Members of a group, and the fewest of one; nothing where there is one sum.
+    group: Option<(u32, u32)>,
 }
 
 impl Sums {
@@ -63,6 +66,7 @@ impl Sums {
             once: total.map(|(round, total)| Once {
                 round,
                 fewest: total.fewest,
+                group: total.group.map(|size| (size, total.fewest_of_one())),
             }),
         })
     }
@@ -70,6 +74,15 @@ impl Sums {
     /// Tells whether parts may be added up in a round.
     pub fn are_in(&self, round: Round) -> bool {
         self.once.is_none_or(|once| once.round == round)
+    }
+
+    /// Returns how members are grouped, if they are.
+    fn grouping(&self) -> Option<Grouping> {
+        let (size, fewest) = self.once?.group?;
+        Some(Grouping {
+            size: size as usize,
+            fewest: fewest as usize,
+        })
     }
 }
 
@@ -143,7 +156,7 @@ impl Sum {
 
     /// Returns the roster, if there are enough members for one.
     pub fn roster(&self) -> Option<&Arc<Roster>> {
-        let made = || turn::roster(self.context(), self.offers.clone());
+        let made = || turn::roster(self.context(), self.offers.clone(), self.of.grouping());
         let roster = self.roster.get_or_init(|| {
             let roster = made().ok()?;
             (roster.len() >= self.fewest()).then(|| Arc::new(roster))
@@ -154,6 +167,11 @@ impl Sum {
     /// Returns how many members the sum must have, if it has any.
     fn fewest(&self) -> usize {
         self.of.once.map_or(0, |once| once.fewest as usize)
+    }
+
+    /// Tells whether there is a sum of each group, stacked in the mean of the round.
+    pub fn is_grouped(&self) -> bool {
+        self.of.grouping().is_some()
     }
 
     /// Tells whether a node takes part.
@@ -167,8 +185,16 @@ impl Sum {
         self.has(node) != (part == parent)
     }
 
-    /// Returns those of these members whose parts are added up.
+    /// Returns those of these members whose parts are added up. Groups of which too few are there are left out.
     pub fn summed(&self, members: &[Member]) -> BTreeSet<NodeId> {
+        match self.roster() {
+            Some(roster) => roster.countable(self.present(members)),
+            None => BTreeSet::new(),
+        }
+    }
+
+    /// Returns those of these members that are on the roster.
+    fn present(&self, members: &[Member]) -> BTreeSet<NodeId> {
         let nodes = members.iter().map(|member| member.node);
         nodes.filter(|node| self.has(*node)).collect()
     }
@@ -179,10 +205,11 @@ impl Sum {
     /// Says why they are too few.
     pub fn survivors(&self, members: &[Member]) -> Option<Result<Survivors, String>> {
         let roster = self.roster()?;
-        let summed = self.summed(members);
-        if summed.is_empty() {
+        let present = self.present(members);
+        if present.is_empty() {
             return None;
         }
+        let summed = roster.countable(present);
         if summed.len() < self.fewest() {
             let (left, fewest) = (summed.len(), self.fewest());
             return Some(Err(format!(

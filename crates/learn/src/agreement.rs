@@ -56,7 +56,7 @@ use crate::weights;
 use crate::words::Words;
 
 use choosing::Choice;
-pub(crate) use choosing::Judged;
+pub(crate) use choosing::{Judged, are_clearly_lower};
 use classifiers::{Classifiers, Source};
 pub(crate) use fitting::{key_of, standard_errors};
 pub(crate) use serving::Served;

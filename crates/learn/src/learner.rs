@@ -322,11 +322,19 @@ impl Learner {
         shared: Option<P>,
         experts: Vec<(Slot, P)>,
     ) -> Result<(), LearnError> {
+        let believed = match &shared {
+            Some(shared) => self.believed_groups(shared.borrow())?,
+            None => None,
+        };
+        let shared = match &believed {
+            Some(believed) => Some(believed),
+            None => shared.as_ref().map(Borrow::borrow),
+        };
         let mut changes = Vec::new();
         let adopts_statistics = shared.is_some() && self.parts.shares_statistics();
         let adopts_shared = shared.is_some();
-        if let Some(shared) = &shared {
-            changes.extend(self.parts.pick_shared(shared.borrow())?);
+        if let Some(shared) = shared {
+            changes.extend(self.parts.pick_shared(shared)?);
         }
         let mut mixed = Vec::new();
         for (slot, expert) in &experts {

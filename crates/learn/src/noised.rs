@@ -19,6 +19,7 @@
 
 mod choosing;
 mod exposing;
+mod groups;
 mod noise;
 mod promise;
 mod solving;
@@ -38,7 +39,7 @@ use fednode_mix::matching::means_of_noised;
 use fednode_mix::statistics::Discriminant;
 use fednode_mix::statistics::noised::WholeSums;
 use fednode_onnx::{Graph, Value};
-use fednode_privacy::units::Noise;
+use fednode_privacy::units::{Noise, UnitError};
 use serde::{Deserialize, Serialize};
 
 use crate::agreement::{self, Served, doubles};
@@ -50,14 +51,17 @@ use crate::metric::LEFT_OUT;
 use crate::model::{Initial, Net};
 use crate::weights::{self, Weights};
 
-use choosing::Choice;
+use choosing::{AtHome, Choice, Judging};
+pub(crate) use groups::Own;
 pub use noise::NoiseKey;
-pub(crate) use promise::{mask, protect};
+pub(crate) use promise::{check_groups, mask, protect};
 use solving::{NoSolution, total_of};
 use sphere::OnSphere;
 
 /// The matching of noised statistics.
 pub(crate) const MATCHING: &str = "noised-agreement";
+/// What is taken for the noise of a sum that has none.
+const LEAST_NOISE: f64 = 1e-6;
 /// Numbers of a sample, if it has as many maps.
 ///
 /// In the study 128 to 512 numbers did best. More of them carry more noise where every node adds all of it.
@@ -90,6 +94,9 @@ pub(crate) struct Noised {
 pub(crate) struct Remembered {
     /// Whether the own samples were added up.
     is_released: bool,
+    /// How many groups' sums were believed, and of how many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    groups: Option<[u32; 2]>,
     /// Which statistics were solved last, with which weights.
     solved: Option<BlobId>,
     /// How it is served; nothing before there is anything to serve.
@@ -182,6 +189,7 @@ impl Noised {
     pub(crate) fn lacks(&self) -> Option<String> {
         let Remembered {
             is_released,
+            groups,
             solved,
             missing,
             ..
@@ -192,6 +200,14 @@ impl Noised {
         if let Some(missing) = missing {
             return Some(format!(
                 "no classifier of peers' noised statistics: {missing}"
+            ));
+        }
+        if let (Some([kept, all]), Some(_)) = (groups, solved)
+            && kept < all
+        {
+            let left_out = all - kept;
+            return Some(format!(
+                "the sums of {left_out} of {all} groups are left out: they do not fit what this node has, or too few of their members were there"
             ));
         }
         let waits = self.has_total() && *is_released && solved.is_none();
@@ -256,7 +272,10 @@ impl Noised {
             arrays.iter().map(|values| upload(values, device)).collect()
         };
         self.released.weights = match &mut self.proxies {
-            None => total::write(&mut noised, device),
+            None => {
+                let part = total::write(&mut noised, 1.0);
+                Weights::load(&self.released.net, &part, device).expect("a part of its own net")
+            }
             Some(proxies) => {
                 let noised = noised.statistics();
                 let means = means_of_noised(&noised.counts, &noised.sums).to_proxy();
@@ -270,7 +289,7 @@ impl Noised {
 
     /// Adds up over samples, for nobody to see.
     fn add_up(&self, samples: &Samples, device: &Device) -> WholeSums {
-        let mut exact = WholeSums::new(self.classes, self.features.width());
+        let mut exact = self.nothing();
         for_each_batch(samples, device, |positions, inputs| {
             let features = weights::values(&self.features.of(inputs));
             let rows = features.chunks_exact(self.features.width());
@@ -302,8 +321,7 @@ impl Noised {
     pub(crate) fn adopt_total(&mut self, samples: &Samples, device: &Device) {
         let Some(total) = self.total else { return };
         let key = self.released.params().to_blob().0.id;
-        let shape = WholeSums::new(self.classes, self.features.width());
-        let (members, sums) = total::read(&self.released, shape);
+        let (members, sums) = total::read(&self.released.params(), self.nothing());
         if members > 1.0 && self.remembered.solved != Some(key) {
             if !self.is_released() {
                 self.keep(&self.add_up(samples, device).statistics(), device);
@@ -343,18 +361,16 @@ impl Noised {
         validation: &Samples,
         device: &Device,
     ) {
+        let home = AtHome {
+            alone,
+            validation,
+            device,
+        };
         let classifier = self.remembered.solved.map(|_| self.classifier());
         self.remembered.left_out = false;
         self.remembered.choice = classifier.map(|classifier| {
             let prior = self.prior();
-            choosing::choose(
-                &classifier.into(),
-                &prior,
-                &self.features,
-                alone,
-                validation,
-                device,
-            )
+            Judging::new(classifier.into(), &prior, &self.features, home).choice()
         });
         self.serve(device);
     }
@@ -366,8 +382,9 @@ impl Noised {
 
     /// Says what peers' statistics count for beside what the node does alone.
     pub(crate) fn joined_with(&self, alone: Composition) -> Composition {
-        let component = match (self.has_total(), self.noise) {
-            (true, None) => Component::CommonStatistics,
+        let component = match (self.total, self.noise) {
+            (Some(Total { group: Some(_), .. }), _) => Component::GroupStatistics,
+            (Some(_), None) => Component::CommonStatistics,
             _ => Component::NoisedStatistics,
         };
         match self.remembered.choice {
@@ -436,6 +453,17 @@ impl Noised {
 
     fn numbers(&self, part: &Part, at: usize) -> Vec<f64> {
         doubles(&part.weights.tensor(at))
+    }
+
+    /// Returns the own exact sums, which stay at home.
+    fn exact(&self) -> Statistics {
+        self.statistics([0, 1, 2].map(|at| self.numbers(&self.kept, at)))
+    }
+
+    /// Returns the noise of a sum of so many members.
+    fn noise_of(&self, members: f64) -> Result<Noise, UnitError> {
+        let noise = self.noise.map_or(0.0, Noise::get) * members.sqrt();
+        Noise::new(noise.max(LEAST_NOISE))
     }
 
     fn read(&self, params: &ParamSet) -> Statistics {

@@ -4,10 +4,12 @@
 
 mod common;
 
+use std::sync::Arc;
+
 use common::federation::{self as fed, data, learner, update};
 use fednode_core::spec::{Preset, Sums};
 use fednode_core::work::Update;
-use fednode_core::{FederationSpec, HyperValue, ParamSet};
+use fednode_core::{Exchange, FederationSpec, HyperValue, ParamSet, stack};
 use fednode_learn::{Learner, NoiseKey, Subset, algorithm};
 
 /// Rounds of these federations.
@@ -20,6 +22,16 @@ fn masked(epsilon: Option<f64>) -> FederationSpec {
     let mut spec = fed::spec("fedmoe-da", &[("profile", text("agreement"))]);
     (spec.rounds, spec.nodes) = (LAST, NODES as u32);
     (spec.privacy.sums, spec.privacy.epsilon) = (Sums::Masked, epsilon);
+    algorithm::fill_exchange(&mut spec).unwrap();
+    spec.validate().unwrap();
+    spec
+}
+
+/// A federation that adds up statistics in groups of four.
+fn grouped(epsilon: Option<f64>) -> FederationSpec {
+    let mut spec = masked(epsilon);
+    (spec.nodes, spec.privacy.group) = (2 * NODES as u32, Some(4));
+    spec.exchange = Exchange::default();
     algorithm::fill_exchange(&mut spec).unwrap();
     spec.validate().unwrap();
     spec
@@ -211,6 +223,98 @@ fn an_attacker_who_knows_all_others_sees_no_more_than_the_promise() {
     );
 }
 
+/// Calls every class of a part by the name of the next one.
+fn turned(update: &Update, spec: &FederationSpec) -> Update {
+    let classes = spec.architecture().classes;
+    let part = update.shared.as_ref().unwrap();
+    let mut lie = ParamSet::new();
+    for (name, tensor) in part.iter() {
+        let mut values = tensor.values().to_vec();
+        if name == "noised.numbers" {
+            let length = values.len() / 2;
+            // Counts, class sums and products, of which the first two go by class. A triangle of w numbers has w (w + 1) / 2.
+            let width = (1..length).find(|w| classes + classes * w + w * (w + 1) / 2 == length);
+            for half in values.chunks_exact_mut(length) {
+                half[..classes].rotate_left(1);
+                let width = width.unwrap();
+                half[classes..classes * (1 + width)].rotate_left(width);
+            }
+        }
+        lie.insert(name, tensor.shape(), values).unwrap();
+    }
+    Update {
+        shared: Some(Arc::new(lie)),
+        ..update.clone()
+    }
+}
+
+/// What eight nodes publish in two groups, of the second of which two members lie. By its 180 samples a node would not see one.
+fn two_groups(spec: &FederationSpec) -> (Vec<Learner>, [ParamSet; 2]) {
+    let (nodes, mut last) = play(spec, 2 * NODES);
+    for liar in [5, 6] {
+        last[liar] = turned(&last[liar], spec);
+    }
+    let groups = [total(&last[..NODES]), total(&last[NODES..])];
+    (nodes, groups)
+}
+
+#[test]
+fn the_sum_of_a_liars_group_is_left_out_and_the_other_ones_counts() {
+    for epsilon in [None, Some(40.0)] {
+        let spec = grouped(epsilon);
+        let (mut nodes, [honest, spoilt]) = two_groups(&spec);
+        let mut nothing = ParamSet::new();
+        for (name, tensor) in honest.iter() {
+            let zeros = vec![0.0; tensor.values().len()];
+            nothing.insert(name, tensor.shape(), zeros).unwrap();
+        }
+        let alone = nodes[1].predict(&data(1).test).unwrap();
+        let mut served = |node: usize, second: &ParamSet| {
+            let sums = stack::stacked(&[honest.clone(), second.clone()]).unwrap();
+            nodes[node].adopt(Some(&sums), vec![]).unwrap();
+            let lacks = nodes[node].lacks().unwrap();
+            assert!(lacks.contains("1 of 2 groups"), "{lacks}");
+            nodes[node].predict(&data(1).test).unwrap()
+        };
+        let [with_lie, without] = [served(1, &spoilt), served(1, &nothing)];
+        assert!(with_lie == without, "{epsilon:?}: the lie counts");
+        assert!(
+            with_lie != alone,
+            "{epsilon:?}: the honest group counts for nothing"
+        );
+        // A state holds what is believed, and a newcomer judges the sums by its own samples.
+        let mut restored = learner(&spec, 1);
+        restored.restore(&nodes[1].state()).unwrap();
+        assert!(restored.predict(&data(1).test).unwrap() == with_lie);
+        let mut newcomer = learner(&spec, 1);
+        let sums = stack::stacked(&[honest, spoilt]).unwrap();
+        newcomer.adopt(Some(&sums), vec![]).unwrap();
+        let lacks = newcomer.lacks().unwrap();
+        assert!(lacks.contains("1 of 2 groups"), "{lacks}");
+    }
+}
+
+#[test]
+fn a_node_that_believes_no_group_serves_what_it_does_alone() {
+    let spec = grouped(None);
+    let (mut nodes, [_, spoilt]) = two_groups(&spec);
+    let alone = nodes[0].predict(&data(0).test).unwrap();
+    let sums = stack::stacked(&[spoilt.clone(), spoilt]).unwrap();
+    nodes[0].adopt(Some(&sums), vec![]).unwrap();
+    let lacks = nodes[0].lacks().unwrap();
+    assert!(lacks.contains("none of 2 groups"), "{lacks}");
+    assert!(nodes[0].predict(&data(0).test).unwrap() == alone);
+}
+
+/// Of a group of four one may be missing, whatever the number of nodes: so much noise hides the sum of the other three.
+#[test]
+fn members_of_a_group_share_the_noise_of_its_sum() {
+    let total = grouped(Some(4.0)).exchange.total.unwrap();
+    assert_eq!((total.fewest, total.fewest_of_one()), (5, 3));
+    let promised = total.least_noise().unwrap() * 0.48f64.sqrt();
+    assert!((promised - 1.081).abs() < 1e-3, "{promised}");
+}
+
 #[test]
 fn what_a_total_does_not_cover_is_refused() {
     let refused = |change: fn(&mut FederationSpec)| {
@@ -225,6 +329,11 @@ fn what_a_total_does_not_cover_is_refused() {
     assert!(based.contains("hyper.base"), "{based}");
     let pooled = refused(|spec| spec.pool.preset = Some(Preset::Fixed));
     assert!(pooled.contains("pool"), "{pooled}");
+    let averaged = refused(|spec| {
+        (spec.algorithm, spec.privacy.group) = ("fedavg".into(), Some(4));
+        spec.hyper.clear();
+    });
+    assert!(averaged.contains("privacy.group"), "{averaged}");
     let paper = refused(|spec| {
         let paper = HyperValue::Text("paper".into());
         spec.hyper.insert("profile".into(), paper);

@@ -116,7 +116,7 @@ fn clear(opening: &Opening, sum: &mut [u64]) {
     let length = sum.len().div_ceil(cores);
     std::thread::scope(|scope| {
         for (place, part) in sum.chunks_mut(length).enumerate() {
-            scope.spawn(move || opening.clear(part, place * length));
+            scope.spawn(move || opening.clear(0, part, place * length));
         }
     });
 }

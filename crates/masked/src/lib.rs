@@ -24,6 +24,7 @@
 //! | [`parts`] | a model's part as such a vector, and the blob that carries it |
 //! | [`turn`] | a member's whole turn: what whoever drives a node calls |
 //! | [`graph`] | who holds whose shares in a large federation |
+//! | [`groups`] | members whose vectors are added up apart from the others' |
 //!
 //! # What stays hidden, and from whom
 //!
@@ -33,13 +34,15 @@
 //! - fewer than a third of the roster. Two sets of survivors are then never both confirmed;
 //! - not more than half of a member's holders. Its secrets then stay its own.
 //!
+//! Where members are in groups, the same holds of each group by itself: of four, three that work together know the fourth's vector.
+//!
 //! Those who work together know their own vectors, and so the sum of the others. [`survivors::FEWEST`] bounds how few
 //! survivors there may be. A sum of few tells much about each: that is a matter of differential privacy, not of masks.
 //!
 //! # What a liar can do
 //!
 //! A share or seed that is not what its offer says is found by its hash, and names the liar. A wrong *vector* is not
-//! found: it is masked. Whoever sums must judge sums, or make groups small. A member may also give away shares that are
+//! found: it is masked. Whoever sums must judge sums, or make [`groups`] small. A member may also give away shares that are
 //! not of its secret. They are found when they are put together. That costs one sum, and the liar's offer is the proof.
 //!
 //! Everything here is a pure function of its arguments. Randomness comes in as 32 bytes for each sum
@@ -49,6 +52,7 @@
 
 pub mod fixed;
 pub mod graph;
+pub mod groups;
 pub mod member;
 pub mod opening;
 pub mod parts;

@@ -70,8 +70,8 @@ impl Member {
     ) -> Result<Self, Refusal> {
         let offer = roster.offer(me);
         let is_mine = offer.is_some_and(|offer| offer.mask_key == secrets.mask_key());
-        let (partners, members) = (roster.partners(me).count(), roster.len());
-        if is_mine && 2 * partners <= (members - 1).min(FULL) {
+        let (partners, members) = (roster.partners(me).count(), roster.group_len(me));
+        if is_mine && 2 * partners <= members.saturating_sub(1).min(FULL) {
             return Err(Refusal::FewPartners { partners, members });
         }
         let member = Self {
@@ -126,7 +126,13 @@ impl Masked {
             return Err((Box::new(self), Refusal::OtherSum));
         }
         let member = self.member;
-        let others = member.roster.members().filter(|node| *node != member.me);
+        let roster = &member.roster;
+        let is_survivor = |(node, _): (NodeId, _)| survivors.contains(node);
+        // Of a lost member whose masks are on no sum nothing need be told.
+        let is_needed = |node| survivors.contains(node) || roster.partners(node).any(is_survivor);
+        let others = roster
+            .members()
+            .filter(|node| *node != member.me && is_needed(*node));
         let shares = others.filter_map(|node| {
             let held = member.held.get(&node)?;
             // One of the two only: both would take all masks off this member's vector.

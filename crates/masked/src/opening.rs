@@ -17,7 +17,8 @@ use crate::{KEY_SHARE, OWN_MASK, OWN_SHARE};
 /// The masks that are on the sum of the survivors' vectors.
 #[derive(Debug)]
 pub struct Opening {
-    masks: Vec<([u8; 32], Sign)>,
+    /// By group.
+    masks: Vec<Vec<([u8; 32], Sign)>>,
 }
 
 /// What everybody said, found to be true, until there is enough of it.
@@ -120,8 +121,11 @@ impl<'a> Unmasking<'a> {
     /// # Errors
     /// Names a member whose masks would stay on.
     pub fn open(&self) -> Result<Opening, StillMasked> {
-        let mut masks = Vec::new();
+        let mut masks = vec![Vec::new(); self.roster.n_groups()];
         for (node, offer) in self.roster.offers() {
+            let Some(masks) = self.roster.group_of(node).and_then(|at| masks.get_mut(at)) else {
+                continue;
+            };
             if self.survivors.contains(node) {
                 masks.push((self.own_mask_of(node, offer)?, Sign::Add));
             } else {
@@ -174,11 +178,12 @@ impl<'a> Unmasking<'a> {
 }
 
 impl Opening {
-    /// Takes the masks off a part of the sum of the survivors' masked vectors, which begins at `offset`.
+    /// Takes the masks off a part of a group's sum of the survivors' masked vectors, which begins at `offset`. Where there are no
+    /// groups, all are in group 0.
     ///
     /// Parts are independent, so that callers with several cores can share a long sum among them.
-    pub fn clear(&self, part: &mut [u64], offset: usize) {
-        for (seed, sign) in &self.masks {
+    pub fn clear(&self, group: usize, part: &mut [u64], offset: usize) {
+        for (seed, sign) in self.masks.get(group).into_iter().flatten() {
             let off = match sign {
                 Sign::Add => Sign::Subtract,
                 Sign::Subtract => Sign::Add,
@@ -189,6 +194,6 @@ impl Opening {
 
     /// Returns how many masks come off: that many times the length of the vector is drawn.
     pub fn masks(&self) -> usize {
-        self.masks.len()
+        self.masks.iter().map(Vec::len).sum()
     }
 }

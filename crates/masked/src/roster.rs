@@ -6,6 +6,7 @@ use fednode_core::NodeId;
 use fednode_core::masked::{Bytes32, MaskOffer, ShareHolder};
 
 use crate::Context;
+use crate::groups::{Grouping, Groups};
 use crate::secrets;
 use crate::survivors::FEWEST;
 
@@ -14,6 +15,8 @@ use crate::survivors::FEWEST;
 pub struct Roster {
     context: Context,
     offers: BTreeMap<NodeId, MaskOffer>,
+    /// Nothing where all vectors are added up together.
+    groups: Option<Groups>,
     /// Hashed once: it is asked for with every word that is heard.
     id: Bytes32,
 }
@@ -59,8 +62,15 @@ impl Roster {
         Ok(Self {
             context,
             offers,
+            groups: None,
             id,
         })
+    }
+
+    /// Deals the members to groups, each of which has a sum of its own.
+    pub fn in_groups(mut self, grouping: Grouping) -> Self {
+        self.groups = Some(Groups::deal(grouping, self.members(), &self.context));
+        self
     }
 
     /// Returns what the sum is about.
@@ -98,8 +108,49 @@ impl Roster {
         self.offers.iter().map(|(node, offer)| (*node, offer))
     }
 
-    /// Visits those who share a mask with a member: each has named the other as a holder.
+    /// Returns how many sums there are.
+    pub fn n_groups(&self) -> usize {
+        self.groups.as_ref().map_or(1, Groups::len)
+    }
+
+    /// Returns in which sum a member's vector is.
+    pub fn group_of(&self, node: NodeId) -> Option<usize> {
+        match &self.groups {
+            Some(groups) => groups.of(node),
+            None => self.contains(node).then_some(0),
+        }
+    }
+
+    /// Returns how many members a member's group has.
+    pub(crate) fn group_len(&self, node: NodeId) -> usize {
+        match &self.groups {
+            Some(groups) => groups.beside(node).count(),
+            None => self.len(),
+        }
+    }
+
+    /// Returns those of these members that can be added up: groups of which too few are left have no sum.
+    pub fn countable(&self, nodes: BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        match &self.groups {
+            Some(groups) => groups.countable(&nodes),
+            None => nodes,
+        }
+    }
+
+    /// Visits those who share a mask with a member: its group, or else whoever named it as a holder and is named by it.
     pub fn partners(&self, node: NodeId) -> impl Iterator<Item = (NodeId, &MaskOffer)> + '_ {
+        let group = self.groups.as_ref().map(|groups| groups.beside(node));
+        let group = group
+            .into_iter()
+            .flatten()
+            .filter(move |other| *other != node);
+        let grouped = group.filter_map(|other| Some((other, self.offers.get(&other)?)));
+        let is_whole = self.groups.is_none();
+        grouped.chain(self.holding(node).filter(move |_| is_whole))
+    }
+
+    /// Visits those who hold a member's shares and whose shares it holds.
+    fn holding(&self, node: NodeId) -> impl Iterator<Item = (NodeId, &MaskOffer)> + '_ {
         let holders = self
             .offers
             .get(&node)

@@ -40,6 +40,9 @@ pub enum SurvivorsFault {
         /// How many there were.
         members: usize,
     },
+    /// So few of a group survive that their sum would tell of each.
+    #[error("survivors of a group that is too small to be added up")]
+    SmallGroup,
     /// They are of another roster than those who confirm them.
     #[error("survivors of another roster")]
     OtherRoster,
@@ -52,7 +55,7 @@ impl Survivors {
     /// Names the survivors of a roster.
     ///
     /// # Errors
-    /// Fails for strangers, for fewer than three, and for half of the roster or fewer.
+    /// Fails for strangers, for fewer than three, for half of the roster or fewer, and for too few of a group.
     pub fn new(roster: &Roster, nodes: BTreeSet<NodeId>) -> Result<Self, SurvivorsFault> {
         if nodes.iter().any(|node| !roster.contains(*node)) {
             return Err(SurvivorsFault::Strangers);
@@ -60,6 +63,9 @@ impl Survivors {
         let (survivors, members) = (nodes.len(), roster.len());
         if survivors < FEWEST || 2 * survivors <= members {
             return Err(SurvivorsFault::TooFew { survivors, members });
+        }
+        if roster.countable(nodes.clone()) != nodes {
+            return Err(SurvivorsFault::SmallGroup);
         }
         let roster = roster.id();
         Ok(Self { roster, nodes })

@@ -10,6 +10,7 @@ use x25519_dalek::{PublicKey, StaticSecret};
 
 use crate::Context;
 use crate::graph;
+use crate::groups::Grouping;
 use crate::member::{Member, Refusal};
 use crate::roster::{Roster, TooFew};
 use crate::secrets::{OfferFault, Secrets};
@@ -49,14 +50,22 @@ pub enum TurnFault {
     Survivors(#[from] SurvivorsFault),
 }
 
-/// Makes the roster of these offers. All holders count as such: what is sealed shows itself false when it is opened.
+/// Makes the roster of these offers, in groups where there are some. All holders count as such: what is sealed shows itself false when it is opened.
 ///
 /// # Errors
 /// Fails if fewer than three are left.
-pub fn roster(context: Context, offers: BTreeMap<NodeId, MaskOffer>) -> Result<Roster, TooFew> {
+pub fn roster(
+    context: Context,
+    offers: BTreeMap<NodeId, MaskOffer>,
+    grouping: Option<Grouping>,
+) -> Result<Roster, TooFew> {
     let all: BTreeSet<NodeId> = offers.keys().copied().collect();
     let holds = offers.keys().map(|node| (*node, all.clone())).collect();
-    Roster::new(context, offers, &holds)
+    let roster = Roster::new(context, offers, &holds)?;
+    Ok(match grouping {
+        Some(grouping) => roster.in_groups(grouping),
+        None => roster,
+    })
 }
 
 /// Makes this node's offer for a sum that these nodes will take part in, as far as is known. `public` returns a node's

@@ -9,9 +9,10 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Federation, Published, sum_of, vectors};
+use common::{Federation, Published, vectors};
 use fednode_core::NodeId;
 use fednode_core::masked::{Bytes32, Unmask};
+use fednode_masked::groups::Grouping;
 use fednode_masked::opening::Unmasking;
 use fednode_masked::survivors::{Confirmed, Survivors};
 use proptest::prelude::*;
@@ -88,14 +89,18 @@ proptest! {
         fates in proptest::collection::vec(fate(), 3..9),
         seed in any::<u64>(),
         order in any::<u64>(),
+        fewest in proptest::option::of(3_usize..5),
     ) {
         let federation = Federation::new(fates.len(), seed);
         let nodes = federation.nodes.clone();
         let plain = vectors(&nodes, 9);
         let fates: BTreeMap<NodeId, Fate> = nodes.iter().copied().zip(fates).collect();
-        let mut published = federation.publish(&plain);
+        // From six members on there are two groups of three or more.
+        let grouping = fewest.map(|fewest| Grouping { size: 3, fewest });
+        let mut published = federation.publish_in(grouping, &plain);
         let here = |node: &NodeId| fates[node] != Fate::Lost;
         let survivors: BTreeSet<NodeId> = nodes.iter().copied().filter(here).collect();
+        let survivors = published.roster.countable(survivors);
         let Ok(survivors) = Survivors::new(&published.roster, survivors) else {
             return Ok(());
         };
@@ -104,6 +109,7 @@ proptest! {
         let liars = fates.values().filter(|fate| matches!(fate, Fate::Lies(_))).count();
         let leave_out = nodes[order as usize % nodes.len()];
         let second: BTreeSet<NodeId> = survivors.nodes().filter(|node| *node != leave_out).collect();
+        let second = published.roster.countable(second);
         if let Ok(second) = Survivors::new(&published.roster, second)
             && second != survivors
             && confirmed.is_some()
@@ -135,9 +141,11 @@ proptest! {
         let honest = fates.values().filter(|fate| **fate == Fate::Stays).count();
         match unmasking.open() {
             Ok(opening) => {
-                let mut sum = sum_of(&published.vectors, confirmed.survivors().nodes());
-                opening.clear(&mut sum, 0);
-                prop_assert_eq!(sum, sum_of(&plain, confirmed.survivors().nodes()));
+                let mut sums = published.sums_of(&published.vectors, confirmed.survivors());
+                for (group, sum) in sums.iter_mut().enumerate() {
+                    opening.clear(group, sum, 0);
+                }
+                prop_assert_eq!(sums, published.sums_of(&plain, confirmed.survivors()));
             }
             // Of n - 1 holders more than half are enough, and one who speaks is not its own holder.
             Err(still) => prop_assert!(honest <= (nodes.len() - 1) / 2 + 1, "{still}"),

@@ -62,7 +62,7 @@ fn a_member_that_was_lost_still_helps_and_stays_hidden() {
         unmasking.hear(*author, word).unwrap();
     }
     let mut all = sum_of(&published.vectors, nodes.clone());
-    unmasking.open().unwrap().clear(&mut all, 0);
+    unmasking.open().unwrap().clear(0, &mut all, 0);
     let opened: Vec<u64> = all
         .iter()
         .zip(&sum)

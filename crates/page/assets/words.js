@@ -24,6 +24,7 @@ export const COMPONENTS = {
   slots: "peers' statistics with slots",
   "noised-statistics": "noised statistics",
   "common-statistics": "statistics of all nodes",
+  "group-statistics": "statistics of groups",
 };
 
 // Phases of a node, with what each means.

@@ -14,9 +14,10 @@ use std::time::Duration;
 use fednode_core::masked::Bytes32;
 use fednode_core::spec::Sums;
 use fednode_core::work::{self, WorkError};
-use fednode_core::{BlobId, Body, Member, NodeId, ParamSet, Round, Timestamp, Total};
+use fednode_core::{BlobId, Body, Member, NodeId, ParamSet, Round, Timestamp, Total, stack};
 use fednode_engine::execute::Adoption;
 use fednode_engine::{Input, Output};
+use fednode_masked::groups::{self, Grouping};
 use fednode_sim::{self as sim, Behaviour, Incident, Observer, Outcome, Scenario, Toys, Trainers};
 
 use common::seed;
@@ -32,6 +33,15 @@ fn masked(nodes: usize, rounds: u32) -> Scenario {
 fn once(nodes: usize, rounds: u32) -> Scenario {
     let mut scenario = masked(nodes, rounds);
     scenario.spec.exchange.total = Some(Total::of(nodes as u32));
+    scenario.spec.validate().unwrap();
+    scenario
+}
+
+/// A federation that adds up its parts in the last round, in groups of four.
+fn grouped(nodes: usize, rounds: u32) -> Scenario {
+    let mut scenario = masked(nodes, rounds);
+    scenario.spec.privacy.group = Some(4);
+    scenario.spec.exchange.total = Some(Total::of_groups(nodes as u32, 4));
     scenario.spec.validate().unwrap();
     scenario
 }
@@ -77,6 +87,8 @@ struct Heard {
     bans: Vec<(NodeId, String)>,
     /// Shared parts that were published, each with what it was before the masks.
     parts: BTreeMap<BlobId, Arc<ParamSet>>,
+    /// Who was counted in closed rounds in which nothing was added up.
+    counted: BTreeMap<Round, Vec<NodeId>>,
     /// Closed rounds by their means.
     closed: BTreeMap<BlobId, (Round, Vec<Member>)>,
     /// In which rounds masks were taken off, and for which survivors.
@@ -103,6 +115,8 @@ impl Observer for Heard {
             }
             Body::Global(global) => {
                 let members = global.members.iter().copied();
+                let nodes = members.clone().map(|member| member.node);
+                self.counted.insert(*round, nodes.collect());
                 let summed = members.filter(|member| member.shared.id != global.parent);
                 let summed: Vec<Member> = summed.collect();
                 assert_eq!(summed.is_empty(), global.mean.id == global.parent);
@@ -126,9 +140,13 @@ struct Played {
 }
 
 fn play(scenario: &Scenario) -> Played {
+    play_with_toys(scenario, Toys::new(scenario.seed, scenario.nodes + 1))
+}
+
+fn play_with_toys(scenario: &Scenario, toys: Toys) -> Played {
     let trained = Trained::default();
     let mut seen = Seen {
-        toys: Toys::new(scenario.seed, scenario.nodes + 1),
+        toys,
         trained: Rc::clone(&trained),
         parts: Vec::new(),
         means: Vec::new(),
@@ -187,6 +205,43 @@ impl Played {
             *checked.entry(*round).or_default() += 1;
         }
         checked
+    }
+
+    /// Compares the sums of groups that were adopted with those of their members' parts, of as many groups as there are. Groups are
+    /// dealt among those whom the round before counted. Returns how many groups have a sum in each of what was adopted.
+    fn check_groups(&self) -> Vec<usize> {
+        let last = Round(self.scenario.spec.rounds);
+        let context = fednode_engine::masks::context(self.scenario.spec.id(), last);
+        let roster = &self.heard.counted[&Round(last.0 - 1)];
+        let grouping = Grouping { size: 4, fewest: 3 };
+        let groups = groups::deal(grouping, roster, &context);
+        let mut adopted = Vec::new();
+        for mean in &self.seen.means {
+            let Some((_, summed)) = self.heard.closed.get(&mean.to_blob().0.id) else {
+                continue;
+            };
+            let sums = stack::unstacked(mean).unwrap();
+            assert_eq!(sums.len(), groups.len());
+            let mut opened = 0;
+            for (sum, group) in sums.iter().zip(&groups) {
+                let here = summed.iter().filter(|member| group.contains(&member.node));
+                let parts =
+                    here.map(|member| self.heard.parts[&member.shared.id].values().collect());
+                let parts: Vec<Vec<f32>> = parts.collect();
+                if sum.values().all(|value| value == 0.0) {
+                    continue;
+                }
+                assert!(parts.len() >= 3);
+                opened += 1;
+                for (at, value) in sum.values().enumerate() {
+                    let due: f64 = parts.iter().map(|part| f64::from(part[at])).sum();
+                    let error = (f64::from(value) - due).abs();
+                    assert!(error < 1e-6 * due.abs().max(1.0), "{value} for {due}");
+                }
+            }
+            adopted.push(opened);
+        }
+        adopted
     }
 
     /// Returns who was added up in a round.
@@ -395,6 +450,74 @@ fn nobody_takes_a_false_sum_where_it_is_the_only_one() {
     assert!(lies > 0);
 }
 
+#[test]
+fn groups_have_sums_of_their_own_that_everybody_adopts() {
+    for (nodes, has_aggregator) in [(8, true), (13, false), (20, true)] {
+        let mut scenario = grouped(nodes, 4);
+        scenario.aggregator = has_aggregator;
+        let played = play(&scenario);
+        played.check_secrecy();
+        played.check_is_once();
+        played.check_blame();
+        let adopted = played.check_groups();
+        assert_eq!(adopted, vec![nodes / 4; nodes]);
+        assert_eq!(played.heard.said["unmask"], nodes);
+    }
+}
+
+/// A mean may be four times as large as the one before, and one of ten groups' sums is ten times as large.
+#[test]
+fn the_sums_of_many_groups_are_no_fault_for_their_size() {
+    let scenario = grouped(40, 3);
+    let toys = Toys::of_floats(scenario.seed, 41, 5_000);
+    let played = play_with_toys(&scenario, toys);
+    played.check_blame();
+    assert_eq!(played.check_groups(), [10; 40]);
+}
+
+/// It would be nobody's sum without groups. In groups it is one of them that has none.
+#[test]
+fn one_part_that_counts_twenty_times_spoils_the_sum_of_its_group_alone() {
+    for has_aggregator in [true, false] {
+        let mut scenario = grouped(12, 4).with(2, Behaviour::HeavyPart);
+        scenario.aggregator = has_aggregator;
+        let played = play(&scenario);
+        played.check_secrecy();
+        played.check_is_once();
+        played.check_blame();
+        assert_eq!(played.check_groups(), [2; 12]);
+    }
+}
+
+/// Of twelve two or three are lost at any moment of the last round. Groups of which one is missing have a sum, and others have none.
+#[test]
+fn groups_that_lose_a_member_have_a_sum_and_those_that_lose_two_have_none() {
+    let mut opened: BTreeMap<usize, BTreeSet<usize>> = BTreeMap::new();
+    for moment in 0..16 {
+        let lost = 2 + moment % 2;
+        let at = 14.0 + 0.35 * moment as f64;
+        let mut scenario = grouped(12, 4);
+        scenario.seed += moment as u64;
+        scenario.spec.round.deadline_seconds = 20.0;
+        scenario.spec.round.quorum = 0.6;
+        for member in 0..lost {
+            scenario = scenario.at(at, Incident::Kill(member));
+            scenario = scenario.at(200.0, Incident::Restart(member));
+        }
+        let played = play(&scenario);
+        played.check_secrecy();
+        played.check_is_once();
+        played.check_blame();
+        opened
+            .entry(lost)
+            .or_default()
+            .extend(played.check_groups());
+    }
+    assert!(opened[&2].contains(&3), "{opened:?}");
+    let fewer = opened.values().flatten().any(|groups| *groups < 3);
+    assert!(fewer, "{opened:?}");
+}
+
 /// Nobody sees whose part it is, so the sum is nobody's. The federation ends all the same.
 #[test]
 fn a_total_to_which_one_part_counts_twenty_times_is_not_taken() {
@@ -444,7 +567,11 @@ fn stormy(case: u64) -> Scenario {
     let mut draws = BlobId::of(&name).as_bytes().to_vec().into_iter().cycle();
     let mut draw = move |below: usize| usize::from(draws.next().unwrap()) % below;
     let nodes = 4 + draw(5);
-    let kind = if draw(3) == 0 { once } else { masked };
+    let kind = match draw(4) {
+        0 => once,
+        1 => grouped,
+        _ => masked,
+    };
     let mut scenario = kind(nodes, 5);
     scenario.seed = case;
     scenario.spec.seed = case;
@@ -491,7 +618,10 @@ fn no_storm_brings_a_wrong_sum_or_an_end_of_the_federation() {
         let played = play(&stormy(case));
         played.check_secrecy();
         played.check_is_once();
-        summed += played.check_means().values().sum::<usize>();
+        let is_grouped = played.scenario.spec.privacy.group.is_some();
+        if !is_grouped {
+            summed += played.check_means().values().sum::<usize>();
+        }
         played.check_blame();
     }
     assert!(summed as u64 >= 6 * cases, "{summed} means of {cases} runs");

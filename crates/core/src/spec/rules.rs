@@ -356,11 +356,14 @@ fn privacy(privacy: &PrivacySpec) -> Vec<Check> {
     ]
 }
 
+/// Most nodes of a group. Of twice as many, which are the first to make two groups, all still share masks with each other.
+const MAX_GROUP: u32 = 48;
+
 /// What masked sums take.
 fn masked(spec: &FederationSpec) -> Vec<Check> {
     let is_open = spec.privacy.sums == Sums::Open;
     let (round, averaging) = (&spec.round, spec.exchange.averaging.as_ref());
-    let most = MAX_HOLDERS as u32;
+    let (most, group) = (MAX_HOLDERS as u32, spec.privacy.group);
     vec![
         (
             is_open || (3..=most).contains(&spec.nodes),
@@ -397,6 +400,16 @@ fn masked(spec: &FederationSpec) -> Vec<Check> {
             "rounds",
             "2 or more where `privacy.sums` is `masked`: in the first round nodes agree on masks",
         ),
+        (
+            group.is_none_or(|group| (3..=spec.nodes.min(MAX_GROUP)).contains(&group)),
+            "privacy.group",
+            "3 to 48, and `nodes` at most: of two nodes each would see the other's part",
+        ),
+        (
+            group.is_none() || !is_open,
+            "privacy.group",
+            "absent unless `privacy.sums` is `masked`",
+        ),
     ]
 }
 
@@ -415,6 +428,11 @@ fn total(spec: &FederationSpec) -> Vec<Check> {
             (3..=spec.nodes).contains(&total.fewest),
             "exchange.total.fewest",
             "3 to `nodes`",
+        ),
+        (
+            total.group == spec.privacy.group,
+            "exchange.total.group",
+            "that of `privacy.group`",
         ),
         (
             total.noise.is_none_or(positive),

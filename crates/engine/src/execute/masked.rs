@@ -1,9 +1,11 @@
-//! The mean of masked parts: of which nobody sees a single one.
+//! The mean of masked parts, of which nobody sees a single one; or their total, or that of each group.
 
 use std::collections::BTreeMap;
 
-use fednode_core::{Layout, Member, ParamSet};
+use fednode_core::{Layout, Member, ParamSet, stack};
 use fednode_masked::opening::Unmasking;
+use fednode_masked::roster::Roster;
+use fednode_masked::survivors::Survivors;
 use fednode_masked::{fixed, parts};
 
 use super::Load;
@@ -87,28 +89,8 @@ fn open<'a>(
     let Masked::Open { sum, words } = masked else {
         return Err("no words that take masks off".to_owned());
     };
-    let mut total: Option<(Layout, Vec<u64>)> = None;
-    for member in members {
-        let Some(part) = load(&member.shared.id) else {
-            report.lost.push(member.node);
-            continue;
-        };
-        let name = member.node.letters();
-        let vector = parts::unwrap(&part).map_err(|fault| format!("{name}: {fault}"))?;
-        match &mut total {
-            None => total = Some((part.layout(), vector)),
-            Some((layout, total)) => {
-                part.check_layout(layout)
-                    .map_err(|fault| format!("{name}: {fault}"))?;
-                fixed::add(total, &vector);
-            }
-        }
-    }
-    if !report.lost.is_empty() {
-        return Err("parts of the sum are not here any more".to_owned());
-    }
-    let (layout, mut total) = total.ok_or("a sum of nobody")?;
     let roster = sum.roster().ok_or("a sum of nobody")?;
+    let (layout, mut sums) = add_up(roster, members, load, report)?;
     let survivors = sum.survivors(&order.members).ok_or("a sum of nobody")??;
     let mut unmasking = Unmasking::new(roster, &survivors);
     for (author, word) in words {
@@ -116,17 +98,94 @@ fn open<'a>(
         heard.map_err(|fault| format!("{}: {fault}", author.letters()))?;
     }
     let opening = unmasking.open().map_err(|still| still.to_string())?;
-    opening.clear(&mut total, 0);
-    let layout = parts::layout_of(&layout).map_err(|fault| fault.to_string())?;
-    if !masked.sum().is_total() {
-        let mean = parts::mean(&layout, &total).map_err(|fault| fault.to_string())?;
-        return Ok(mean.0);
+    for (group, sum) in sums.iter_mut().enumerate() {
+        opening.clear(group, sum, 0);
     }
-    let (total, weight) = parts::total(&layout, &total).map_err(|fault| fault.to_string())?;
-    // All count alike in a total. Whoever says more of itself may put in larger numbers, too.
-    let n = survivors.nodes().count();
-    let is_due = weight as usize == n;
+    let layout = parts::layout_of(&layout).map_err(|fault| fault.to_string())?;
+    if sum.is_grouped() {
+        return totals(roster, &survivors, &layout, &sums);
+    }
+    let [whole] = sums.as_slice() else {
+        return Err("a sum of nobody".to_owned());
+    };
+    if sum.is_total() {
+        return total(&layout, whole, survivors.nodes().count());
+    }
+    let mean = parts::mean(&layout, whole).map_err(|fault| fault.to_string())?;
+    Ok(mean.0)
+}
+
+/// Adds up the parts of each group. Groups of nobody have zeros.
+fn add_up<'a>(
+    roster: &Roster,
+    members: impl Iterator<Item = &'a Member>,
+    load: Load<'_>,
+    report: &mut AverageReport,
+) -> Result<(Layout, Vec<Vec<u64>>), String> {
+    let mut all: Option<(Layout, Vec<Vec<u64>>)> = None;
+    for member in members {
+        let Some(part) = load(&member.shared.id) else {
+            report.lost.push(member.node);
+            continue;
+        };
+        let name = member.node.letters();
+        let vector = parts::unwrap(&part).map_err(|fault| format!("{name}: {fault}"))?;
+        let (layout, sums) = all.get_or_insert_with(|| {
+            let zeros = vec![0; vector.len()];
+            (part.layout(), vec![zeros; roster.n_groups()])
+        });
+        part.check_layout(layout)
+            .map_err(|fault| format!("{name}: {fault}"))?;
+        let group = roster.group_of(member.node);
+        let sum = group.and_then(|group| sums.get_mut(group));
+        fixed::add(sum.ok_or("a part of a stranger")?, &vector);
+    }
+    if !report.lost.is_empty() {
+        return Err("parts of the sum are not here any more".to_owned());
+    }
+    all.ok_or_else(|| "a sum of nobody".to_owned())
+}
+
+/// Returns the total that a sum of so many members stands for. All count alike in a total. Whoever says more of itself may put
+/// in larger numbers, too.
+fn total(layout: &Layout, sum: &[u64], members: usize) -> Result<ParamSet, String> {
+    let (total, weight) = parts::total(layout, sum).map_err(|fault| fault.to_string())?;
+    let is_due = weight as usize == members;
     is_due
         .then_some(total)
-        .ok_or_else(|| format!("a sum of {n} members whose weights are {weight} together"))
+        .ok_or_else(|| format!("a sum of {members} members whose weights are {weight} together"))
+}
+
+/// Returns the totals of all groups in one set. One that stands for nothing has zeros, as if nobody were in it: a liar spoils
+/// the sum of its own group alone.
+fn totals(
+    roster: &Roster,
+    survivors: &Survivors,
+    layout: &Layout,
+    sums: &[Vec<u64>],
+) -> Result<ParamSet, String> {
+    let mut zeros = ParamSet::new();
+    for (name, shape) in layout {
+        let values = vec![0.0; shape.iter().product()];
+        let inserted = zeros.insert(name.clone(), shape, values);
+        inserted.map_err(|fault| fault.to_string())?;
+    }
+    let group = |(at, sum): (usize, &Vec<u64>)| {
+        let members = survivors
+            .nodes()
+            .filter(|node| roster.group_of(*node) == Some(at))
+            .count();
+        let none = (members == 0).then(|| "no members are left".to_owned());
+        none.map_or_else(|| total(layout, sum, members), Err)
+            .inspect_err(|reason| tracing::warn!(group = at, reason, "a group has no sum"))
+            .ok()
+    };
+    let groups: Vec<Option<ParamSet>> = sums.iter().enumerate().map(group).collect();
+    if groups.iter().all(Option::is_none) {
+        return Err("no group has a sum".to_owned());
+    }
+    let groups = groups
+        .into_iter()
+        .map(|group| group.unwrap_or_else(|| zeros.clone()));
+    stack::stacked(&groups.collect::<Vec<_>>()).ok_or_else(|| "too many groups".to_owned())
 }

@@ -430,7 +430,11 @@ impl Shared {
 
     /// Tells whether a closing has the only sum that there will be: no later round would put a false one right.
     fn is_only_sum(&self, closed: &Closed) -> bool {
-        let bytes = 2 * closed.global.mean.size * closed.global.members.len() as u64;
+        // Of groups, the sums of all are in the mean.
+        let group = self.spec.exchange.total.and_then(|total| total.group);
+        let members = closed.global.members.len() as u64;
+        let in_one = group.map_or(members, |group| members.min(2 * u64::from(group)));
+        let bytes = 2 * closed.global.mean.size * in_one;
         self.schedule.total_round() == Some(closed.round) && bytes <= MOST_STATISTICS
     }
 

@@ -172,8 +172,14 @@ impl Candidate {
 
     /// Tells whether it is better by more than [`CLEARLY`] standard errors of the difference.
     fn is_clearly_better_than(&self, other: &Self) -> bool {
-        let pairs = other.losses.iter().zip(&self.losses);
-        let errors = standard_errors(pairs.map(|(theirs, own)| theirs - own));
-        errors.is_some_and(|errors| errors > CLEARLY)
+        are_clearly_lower(&self.losses, &other.losses)
     }
+}
+
+/// Tells whether losses on samples are lower than others on the same ones, by more than [`CLEARLY`] standard errors of the
+/// difference.
+pub(crate) fn are_clearly_lower(losses: &[f64], others: &[f64]) -> bool {
+    let pairs = others.iter().zip(losses);
+    let errors = standard_errors(pairs.map(|(theirs, own)| theirs - own));
+    errors.is_some_and(|errors| errors > CLEARLY)
 }

@@ -495,6 +495,7 @@ pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     numbers::fill(spec)?;
     private::protect(spec)?;
     noised::mask(spec)?;
+    noised::check_groups(spec)?;
     can_be_masked(spec)
 }
 

@@ -10,7 +10,7 @@ use super::Learner;
 use crate::agreement::Agreement;
 use crate::algorithm::Output;
 use crate::error::LearnError;
-use crate::noised::{NoiseKey, Noised};
+use crate::noised::{NoiseKey, Noised, Own};
 use crate::pool::Predictor;
 use crate::private::{self, Promise};
 use crate::regression::Regression;
@@ -136,6 +136,32 @@ impl Learner {
             device.run(|| regression.adopt(peers, &train, device.tensors()));
         }
         self.choose_agreement();
+    }
+
+    /// Returns the total of the groups of which this node believes the sums, where nodes add up in groups.
+    pub(super) fn believed_groups(
+        &mut self,
+        shared: &ParamSet,
+    ) -> Result<Option<ParamSet>, LearnError> {
+        let predictor = Predictor {
+            algorithm: self.parts.algorithm.as_ref(),
+            pool: self.pool.as_ref(),
+        };
+        let device = &self.parts.device;
+        let (Some(agreement), Some(noised)) = (&self.parts.agreement, &mut self.parts.noised)
+        else {
+            return Ok(None);
+        };
+        let data = &self.data;
+        device.run(|| {
+            let alone = |inputs| agreement.forward(&predictor, inputs);
+            let own = Own {
+                training: &data.train,
+                validation: &data.validation,
+                alone: &alone,
+            };
+            noised.believed(shared, own, device.tensors())
+        })
     }
 
     /// Solves for the classifier of everybody's statistics, if their total was adopted.

@@ -3,7 +3,7 @@
 use burn::tensor::Device;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
-use fednode_mix::statistics::noised::{GRID, WholeSums};
+use fednode_mix::statistics::noised::GRID;
 use fednode_privacy::gaussian::strongest_attack;
 use fednode_privacy::statistics::Shares;
 use fednode_privacy::units::Noise;
@@ -64,14 +64,13 @@ impl Noised {
 impl Noised {
     /// Returns what an attacker sees: the release, or what is left of a total for whoever knows the samples of all others.
     fn seen(&self) -> Statistics {
-        let exact = || self.statistics([0, 1, 2].map(|at| self.numbers(&self.kept, at)));
         match (self.total, self.noise_seen()) {
             (None, _) => self.statistics([0, 1, 2].map(|at| self.numbers(&self.released, at))),
-            (Some(_), None) => exact(),
+            (Some(_), None) => self.exact(),
             (Some(_), Some(noise)) => {
-                let mut drawn = WholeSums::new(self.classes, self.features.width());
+                let mut drawn = self.nothing();
                 NoiseKey::of_system().add_noise(&mut drawn, noise, [0, 0]);
-                let mut seen = exact();
+                let mut seen = self.exact();
                 add(&mut seen, &drawn.statistics(), 1.0);
                 seen
             }
@@ -81,7 +80,7 @@ impl Noised {
     /// Returns the noise of what an attacker sees. Of a total it is that of the fewest members.
     fn noise_seen(&self) -> Option<Noise> {
         let noise = self.noise?;
-        let members = self.total.map_or(1, |total| total.fewest);
+        let members = self.total.map_or(1, |total| total.fewest_of_one());
         Noise::new(noise.get() * f64::from(members).sqrt()).ok()
     }
 }

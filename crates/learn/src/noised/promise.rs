@@ -84,7 +84,7 @@ fn shares_statistics_alone(spec: &FederationSpec, key: &str) -> Result<(), Confi
 /// Lets nodes add up their statistics once, under masks. `noise` is what each of them adds.
 fn add_up_once(spec: &mut FederationSpec, noise: Option<Noise>) -> Result<(), ConfigError> {
     shares_statistics_alone(spec, "privacy.sums=masked")?;
-    let total = Total::of(spec.nodes);
+    let total = sums_of(spec);
     spec.exchange = Exchange {
         averaging: Some(Averaging {
             weighting: Weighting::Uniform,
@@ -99,9 +99,29 @@ fn add_up_once(spec: &mut FederationSpec, noise: Option<Noise>) -> Result<(), Co
     Ok(())
 }
 
+/// Returns what the nodes of a spec add up.
+fn sums_of(spec: &FederationSpec) -> Total {
+    match spec.privacy.group {
+        Some(group) => Total::of_groups(spec.nodes, group),
+        None => Total::of(spec.nodes),
+    }
+}
+
+/// Refuses groups where it is not statistics that are added up.
+///
+/// # Errors
+/// Names the key to leave out.
+pub(crate) fn check_groups(spec: &FederationSpec) -> Result<(), ConfigError> {
+    if spec.privacy.group.is_none() || spec.exchange.total.is_some() {
+        return Ok(());
+    }
+    let text = "`privacy.group` is for statistics that are added up once, with `fedmoe-da` as it is by default: leave it out";
+    Err(ConfigError(text.into()))
+}
+
 /// Returns the share of a noise that each node adds to a total.
 fn share_of(noise: Noise, total: Total) -> Result<Noise, ConfigError> {
-    rounded_up(noise.get() / f64::from(total.fewest).sqrt())
+    rounded_up(noise.get() / f64::from(total.fewest_of_one()).sqrt())
         .ok_or_else(|| ConfigError("`privacy.epsilon` is too large".into()))
 }
 
@@ -119,7 +139,7 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<bool, ConfigError> {
     };
     shares_statistics_alone(spec, "privacy.epsilon")?;
     if spec.privacy.sums == Sums::Masked {
-        let share = share_of(noise, Total::of(spec.nodes))?;
+        let share = share_of(noise, sums_of(spec))?;
         add_up_once(spec, Some(share))?;
     } else if let Some(experts) = &mut spec.exchange.experts {
         experts.matching = Matching::named(MATCHING);

@@ -13,16 +13,13 @@ use fednode_privacy::units::Noise;
 
 use super::Noised;
 
-/// What is taken for the noise of a sum that has none.
-const LEAST_NOISE: f64 = 1e-6;
-
 impl Noised {
     /// Solves for the classifier of peers' releases, weighted as their agreement says.
     pub(super) fn solve<P: Borrow<ParamSet>>(
         &self,
         peers: &[PeerExpert<P>],
     ) -> Result<Discriminant, NoSolution> {
-        let own = self.statistics([0, 1, 2].map(|at| self.numbers(&self.kept, at)));
+        let own = self.exact();
         let own_weight = 1.0 - peers.iter().map(|peer| peer.weight).sum::<f64>();
         // Weights are of samples as releases tell of them: what the own ones weigh says what all do.
         let all = total_of(&self.numbers(&self.released, 0)) / own_weight;
@@ -57,12 +54,11 @@ impl Noised {
         mut sum: Statistics,
     ) -> Result<Discriminant, NoSolution> {
         // Liars may say any number of members.
-        if !(f64::from(total.fewest)..=MAX_HOLDERS as f64).contains(&members) {
+        if !(least_members(total)..=MAX_HOLDERS as f64).contains(&members) {
             return Err(NoSolution::NoTotal);
         }
-        let own = self.statistics([0, 1, 2].map(|at| self.numbers(&self.kept, at)));
-        let noise = self.noise.map_or(0.0, Noise::get) * members.sqrt();
-        let noise = Noise::new(noise.max(LEAST_NOISE)).map_err(|_| NoSolution::NoTotal)?;
+        let own = self.exact();
+        let noise = self.noise_of(members).map_err(|_| NoSolution::NoTotal)?;
         if let Some(doubt) = sum.doubt(noise) {
             return Err(NoSolution::Doubtful(doubt));
         }
@@ -75,6 +71,14 @@ impl Noised {
     }
 }
 
+/// Returns the fewest members of what is believed. Of groups one is enough, and less of one that counts for less.
+fn least_members(total: Total) -> f64 {
+    match total.group {
+        Some(_) => 1.0,
+        None => f64::from(total.fewest),
+    }
+}
+
 /// Why peers' releases make no classifier.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 pub(super) enum NoSolution {
@@ -82,6 +86,8 @@ pub(super) enum NoSolution {
     NoPeers,
     #[error("the sum does not say how many nodes are in it")]
     NoTotal,
+    #[error("the sums of none of {0} groups fit what this node has")]
+    NoGroup(usize),
     #[error("the sum of all nodes is none of samples: {0}")]
     Doubtful(&'static str),
     #[error(

@@ -11,16 +11,16 @@
 //! A sample is 2^20 long at most, so a node may have sixteen million of them. What rounding does to the sum as it comes out, as
 //! two `f32`, is computed of it and costs no privacy.
 
-use burn::tensor::{Device, Tensor};
+use burn::tensor::Device;
+use fednode_core::{ParamSet, Tensor};
 use fednode_mix::statistics::noised::WholeSums;
 
 use crate::algorithm::{Part, Role};
-use crate::class_statistics::upload;
 use crate::model::{Initial, Net};
-use crate::weights::Weights;
 
-use super::doubles;
-
+/// The names of what travels.
+const MEMBERS: &str = "noised.members";
+const NUMBERS: &str = "noised.numbers";
 /// What separates the two.
 const LOW: i64 = 1 << 24;
 /// Whole numbers in a unit of what travels as high and as low.
@@ -29,14 +29,14 @@ const UNITS: [f64; 2] = [(1 << 10) as f64, LOW as f64];
 /// Returns the part of so many whole numbers, which is zero in the beginning.
 pub(super) fn part(numbers: usize, device: &Device) -> Part {
     let net = Net::arrays(&[
-        ("noised.members", &[1], Initial::Zeros),
-        ("noised.numbers", &[2, numbers], Initial::Zeros),
+        (MEMBERS, &[1], Initial::Zeros),
+        (NUMBERS, &[2, numbers], Initial::Zeros),
     ]);
     Part::new(Role::Shared, net, 0, 0, device)
 }
 
-/// Writes one member's sums.
-pub(super) fn write(sums: &mut WholeSums, device: &Device) -> Weights {
+/// Writes the sums of so many members.
+pub(super) fn write(sums: &mut WholeSums, members: f64) -> ParamSet {
     let numbers = sums.numbers_mut();
     let pairs = numbers.map(|number| {
         let low = number.rem_euclid(LOW);
@@ -44,19 +44,32 @@ pub(super) fn write(sums: &mut WholeSums, device: &Device) -> Weights {
     });
     let pairs: Vec<[i64; 2]> = pairs.collect();
     let travelling = |at: usize| pairs.iter().map(move |pair| pair[at] as f64 / UNITS[at]);
-    let both: Vec<f64> = travelling(0).chain(travelling(1)).collect();
-    Weights::new(vec![upload(&[1.0], device), upload(&both, device)])
+    let both = travelling(0).chain(travelling(1));
+    let both: Vec<f32> = both.map(|number| number as f32).collect();
+    let mut params = ParamSet::new();
+    let shape = [2, pairs.len()];
+    let tensors = [
+        (MEMBERS, [1].as_slice(), vec![members as f32]),
+        (NUMBERS, &shape, both),
+    ];
+    for (name, shape, values) in tensors {
+        let inserted = params.insert(name, shape, values);
+        inserted.expect("two tensors of a valid layout");
+    }
+    params
 }
 
 /// Reads how many members are in a sum, and the sum. The shape of `sums` says what it is of.
-pub(super) fn read(part: &Part, mut sums: WholeSums) -> (f64, WholeSums) {
-    let [members, both]: [Tensor<1>; 2] = [0, 1].map(|at| part.weights.tensor(at));
-    let both = doubles(&both);
+pub(super) fn read(params: &ParamSet, mut sums: WholeSums) -> (f64, WholeSums) {
+    let values = |name| params.get(name).map_or(&[] as &[f32], Tensor::values);
+    let both = values(NUMBERS);
     let (high, low) = both.split_at(both.len() / 2);
+    let units = |number: &f32, at: usize| f64::from(*number) * UNITS[at];
     for (number, (high, low)) in sums.numbers_mut().zip(high.iter().zip(low)) {
-        *number = (high * UNITS[0] * LOW as f64 + low * UNITS[1]) as i64;
+        *number = (units(high, 0) * LOW as f64 + units(low, 1)) as i64;
     }
-    (doubles(&members)[0], sums)
+    let members = values(MEMBERS).first().copied().unwrap_or_default();
+    (f64::from(members), sums)
 }
 
 #[cfg(test)]
@@ -84,10 +97,10 @@ mod tests {
             *place = *number;
         }
         let mut part = part(7, &device);
-        part.weights = write(&mut sums, &device);
+        part.load(&write(&mut sums, 1.0), &device).unwrap();
         let values: Vec<f32> = part.params().values().collect();
         assert!(values.iter().all(|value| value.abs() <= 1024.0));
-        let (members, mut read) = read(&part, WholeSums::new(3, 1));
+        let (members, mut read) = read(&part.params(), WholeSums::new(3, 1));
         assert_eq!(members, 1.0);
         assert_eq!(
             read.numbers_mut().map(|number| *number).collect::<Vec<_>>(),

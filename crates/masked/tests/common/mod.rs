@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fednode_core::NodeId;
 use fednode_core::masked::{MaskOffer, Unmask};
+use fednode_masked::groups::Grouping;
 use fednode_masked::member::{Masked, Member};
 use fednode_masked::opening::{StillMasked, Unmasking};
 use fednode_masked::roster::Roster;
@@ -96,9 +97,22 @@ impl Federation {
 
     /// Lets everybody mask its vector, once all have said whose shares they hold.
     pub(crate) fn publish(self, vectors: &BTreeMap<NodeId, Vec<u64>>) -> Published {
+        self.publish_in(None, vectors)
+    }
+
+    /// Lets everybody mask its vector for the sum of its group.
+    pub(crate) fn publish_in(
+        self,
+        grouping: Option<Grouping>,
+        vectors: &BTreeMap<NodeId, Vec<u64>>,
+    ) -> Published {
         let mut held = self.hold();
         let said = holds(&held);
         let roster = Roster::new(self.context, self.offers, &said).unwrap();
+        let roster = match grouping {
+            Some(grouping) => roster.in_groups(grouping),
+            None => roster,
+        };
         let (mut members, mut masked) = (BTreeMap::new(), BTreeMap::new());
         for (node, secrets) in self.secrets {
             let held = held.remove(&node).unwrap_or_default();
@@ -178,14 +192,42 @@ impl Published {
         confirmed: &Confirmed,
         said: &BTreeMap<NodeId, Unmask>,
     ) -> Result<Vec<u64>, StillMasked> {
+        Ok(self.sums(confirmed, said)?.remove(0))
+    }
+
+    /// Works out the sums of all groups; zeros where nobody is left.
+    pub(crate) fn sums(
+        &self,
+        confirmed: &Confirmed,
+        said: &BTreeMap<NodeId, Unmask>,
+    ) -> Result<Vec<Vec<u64>>, StillMasked> {
         let survivors = confirmed.survivors();
         let mut unmasking = Unmasking::new(&self.roster, survivors);
         for (author, word) in said {
             unmasking.hear(*author, word).unwrap();
         }
         let opening = unmasking.open()?;
-        let mut sum = sum_of(&self.vectors, survivors.nodes());
-        opening.clear(&mut sum, 0);
-        Ok(sum)
+        let mut sums = self.sums_of(&self.vectors, survivors);
+        for (group, sum) in sums.iter_mut().enumerate() {
+            opening.clear(group, sum, 0);
+        }
+        Ok(sums)
+    }
+
+    /// Adds up the survivors' vectors of each group.
+    pub(crate) fn sums_of(
+        &self,
+        vectors: &BTreeMap<NodeId, Vec<u64>>,
+        survivors: &Survivors,
+    ) -> Vec<Vec<u64>> {
+        let length = vectors.values().next().unwrap().len();
+        let mut sums = vec![vec![0; length]; self.roster.n_groups()];
+        for node in survivors.nodes() {
+            fixed::add(
+                &mut sums[self.roster.group_of(node).unwrap()],
+                &vectors[&node],
+            );
+        }
+        sums
     }
 }

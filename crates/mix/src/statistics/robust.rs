@@ -18,6 +18,8 @@
 //! A class counts where three members or more have it: of two that disagree nobody can tell who is right. Every step is
 //! repeated alike by whoever has the same sums in the same order, which an audit needs. What stays is consistent by itself.
 
+pub mod groups;
+
 use fednode_core::{ParamSet, Rule, Tensor};
 
 use super::{Statistics, cholesky};

@@ -1,0 +1,186 @@
+//! Sums of groups under masks (`privacy.group`): which of them a node believes, and what it makes of those.
+//!
+//! ```text
+//! sums of groups ──► could samples have them? ──► do their class means fit the own ones? ──► added up, none far larger than most
+//!                                                 or do they help all the same?
+//! ```
+//!
+//! Sums that do not fit are left out, unless the validation samples clearly say otherwise: where nodes' samples differ and nobody lies,
+//! no sum may fit.
+//!
+//! So a liar spoils the sum of its own group alone. What is left is the total that the others make without it. The study that this
+//! follows (section 6) leaves out the node's own group. Here it is judged as any other: it has the own samples, and liars too.
+
+use burn::tensor::{Device, Tensor};
+use fednode_core::{ParamSet, Total, stack};
+use fednode_data::Samples;
+use fednode_mix::statistics::noised::WholeSums;
+use fednode_mix::statistics::robust::groups::{Group, foreign};
+use fednode_mix::statistics::robust::weights;
+use fednode_privacy::units::Noise;
+
+use super::solving::NoSolution;
+use super::{AtHome, Judging, Noised, total};
+use crate::agreement;
+use crate::algorithm::Output;
+use crate::error::LearnError;
+
+/// How many medians of all groups' samples one counts at most.
+const MOST_SAMPLES: f64 = 2.0;
+
+/// A group's sum.
+#[derive(Clone)]
+struct Sum {
+    members: f64,
+    noise: Noise,
+    sums: WholeSums,
+}
+
+/// What a node judges sums of groups by.
+#[derive(Clone, Copy)]
+pub(crate) struct Own<'a> {
+    /// Its training samples: a node that joined too late for the sums has not added them up.
+    pub(crate) training: &'a Samples,
+    /// Those that decide where sums and own ones differ.
+    pub(crate) validation: &'a Samples,
+    /// Predicts without any peer.
+    pub(crate) alone: &'a dyn Fn(Tensor<2>) -> Output,
+}
+
+impl Noised {
+    /// Returns the total of the groups that this node believes, as if these were all members; nothing where sums are of all nodes.
+    ///
+    /// # Errors
+    /// Fails on what are no sums of groups.
+    pub(crate) fn believed(
+        &mut self,
+        shared: &ParamSet,
+        own: Own<'_>,
+        device: &Device,
+    ) -> Result<Option<ParamSet>, LearnError> {
+        let layout = self.released.layout();
+        let Some(total) = self.total.filter(|total| total.group.is_some()) else {
+            return Ok(None);
+        };
+        // Until the last round nothing is added up.
+        let groups = stack::unstacked(shared).filter(|_| shared.check_layout(&layout).is_err());
+        let Some(groups) = groups else {
+            return Ok(None);
+        };
+        for group in &groups {
+            let fits = group.check_layout(&layout);
+            fits.map_err(|mismatch| LearnError::Layout {
+                part: "the sum of a group".into(),
+                mismatch,
+            })?;
+        }
+        if !self.is_released() {
+            let exact = self.add_up(own.training, device).statistics();
+            self.keep(&exact, device);
+        }
+        let sums: Vec<Sum> = groups
+            .iter()
+            .filter_map(|group| self.possible(group, total))
+            .collect();
+        let home = AtHome {
+            alone: own.alone,
+            validation: own.validation,
+            device,
+        };
+        let kept = self.trusted(sums, total, home);
+        self.remembered.groups = Some([kept.len(), groups.len()].map(|n| n as u32));
+        if kept.is_empty() {
+            let reason = NoSolution::NoGroup(groups.len()).to_string();
+            (self.remembered.solved, self.remembered.missing) = (None, Some(reason));
+        }
+        Ok(Some(self.total_of(&kept)))
+    }
+
+    /// Reads a group's sum; nothing where samples of so many members cannot have it.
+    fn possible(&self, group: &ParamSet, total: Total) -> Option<Sum> {
+        let (members, sums) = total::read(group, self.nothing());
+        let noise = self.noise_of(members).ok()?;
+        let least = f64::from(total.fewest_of_one());
+        let most = f64::from(2 * total.group?);
+        let is_possible =
+            (least..=most).contains(&members) && sums.statistics().doubt(noise).is_none();
+        is_possible.then_some(Sum {
+            members,
+            noise,
+            sums,
+        })
+    }
+
+    /// Returns the sums whose class means fit the own ones; or all, where the validation samples clearly say so.
+    fn trusted(&self, sums: Vec<Sum>, total: Total, home: AtHome<'_>) -> Vec<Sum> {
+        let statistics: Vec<_> = sums.iter().map(|sum| sum.sums.statistics()).collect();
+        let groups = statistics.iter().zip(&sums).map(|(statistics, sum)| Group {
+            statistics,
+            noise: sum.noise,
+        });
+        let doubts = foreign(&self.exact(), &groups.collect::<Vec<_>>());
+        if doubts.iter().all(Option::is_none) {
+            return sums;
+        }
+        let fitting = sums.iter().zip(&doubts);
+        let fitting = fitting.filter_map(|(sum, doubt)| doubt.is_none().then(|| sum.clone()));
+        let fitting: Vec<Sum> = fitting.collect();
+        if self.are_better_together(&sums, &fitting, total, home) {
+            tracing::info!("sums of groups do not fit the own one, and help all the same");
+            return sums;
+        }
+        for doubt in doubts.into_iter().flatten() {
+            tracing::info!(%doubt, "the sum of a group is left out");
+        }
+        fitting
+    }
+
+    /// Tells whether all sums make a clearly better classifier than those that fit, or than none where none fits.
+    fn are_better_together(
+        &self,
+        all: &[Sum],
+        fitting: &[Sum],
+        total: Total,
+        home: AtHome<'_>,
+    ) -> bool {
+        let prior = self.prior();
+        let judging = |sums: &[Sum]| {
+            let (members, sums) = total::read(&self.total_of(sums), self.nothing());
+            let solved = self.solve_total(members, total, sums.statistics()).ok()?;
+            Some(Judging::new(solved.into(), &prior, &self.features, home))
+        };
+        let Some(together) = judging(all) else {
+            return false;
+        };
+        let losses: Vec<f64> = together.losses(together.choice()).collect();
+        let others: Vec<f64> = match judging(fitting) {
+            Some(judging) => judging.losses(judging.choice()).collect(),
+            None => together.losses_alone().collect(),
+        };
+        agreement::are_clearly_lower(&losses, &others)
+    }
+
+    /// Adds up sums as what one total of so many members would be. Members whose sum is made smaller have less noise.
+    fn total_of(&self, sums: &[Sum]) -> ParamSet {
+        let mut all = self.nothing();
+        let counts = sums
+            .iter()
+            .map(|sum| sum.sums.statistics().total().max(1.0));
+        let counts: Vec<f64> = counts.collect();
+        let due = weights(&counts, MOST_SAMPLES);
+        let mut members = 0.0;
+        for ((sum, count), due) in sums.iter().zip(counts).zip(due) {
+            let share = due / count;
+            members += share * share * sum.members;
+            let mut sum = sum.sums.clone();
+            let pairs = all.numbers_mut().zip(sum.numbers_mut());
+            pairs.for_each(|(all, number)| *all += (*number as f64 * share) as i64);
+        }
+        total::write(&mut all, members)
+    }
+
+    /// Returns sums of nothing.
+    pub(super) fn nothing(&self) -> WholeSums {
+        WholeSums::new(self.classes, self.features.width())
+    }
+}
