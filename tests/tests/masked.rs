@@ -110,6 +110,9 @@ fn what_masks_do_not_cover_is_refused_in_one_line() {
     );
     refused(&["--algorithm", "fedavg", "--nodes", "2"], "`nodes`");
     refused(&["--algorithm", "fedper", "--pool"], "pool");
+    let fedavg = ["--algorithm", "fedavg", "--set", "privacy.group=4"];
+    refused(&fedavg, "leave it out");
+    refused(&["--set", "privacy.group=2"], "3 to 48");
     refused(
         &["--algorithm", "fedavg", "--set", "statistics.enabled=true"],
         "statistics",
@@ -202,4 +205,37 @@ fn a_swarm_adds_up_its_statistics_once_and_counts_the_release() {
         "nothing is added up before the last round"
     );
     assert_ne!(mean(1), mean(2), "{history}");
+}
+
+/// Eight nodes in groups of four: two sums, which everybody recomputes, and which all nodes of one distribution believe.
+#[test]
+fn a_swarm_adds_up_statistics_in_groups() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("run");
+    let settings = ["--nodes", "8", "--rounds", "3", "--seed", "1"];
+    let groups = ["--privacy", "masked", "--set", "privacy.group=4"];
+    let iid = ["--partition", "iid", "--no-control"];
+    let summary = json_of(&run(command(
+        "swarm",
+        &out,
+        &[&settings[..], &groups, &iid].concat(),
+    )));
+    let nodes = summary["per_node"].as_array().unwrap();
+    for node in nodes {
+        assert!(node["lacks"].is_null(), "{node}");
+        let shares = node["composition"]["shares"].as_array().unwrap();
+        let of_groups = |share: &Value| share["component"] == "group-statistics";
+        assert!(shares.iter().any(of_groups), "{node}");
+    }
+    assert_eq!(nodes.len(), 8);
+    let mut audit = fednode();
+    audit.args(["audit", "--json", "--state"]);
+    audit.arg(out.join("nodes/3/state"));
+    let history = json_of(&run(audit));
+    let rounds = history["rounds"].as_array().unwrap();
+    let confirmed = |row: &Value| row["verdict"]["is"] == "confirmed" && row["members"] == 8;
+    assert!(
+        rounds.len() == 3 && rounds.iter().all(confirmed),
+        "{history}"
+    );
 }

@@ -182,7 +182,10 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
             Ok(made) => return Ok(made),
             Err(reason) => reason,
         };
-        let made = complete_with_a_model(args, &spec, &all)?;
+        // If neither can be had, what is wrong with the default is what the user wants to know.
+        let Ok(made) = complete_with_a_model(args, &spec, &all) else {
+            return Err(reason);
+        };
         eprintln!(
             "note: fedmoe-da as in its paper, and not by agreement, which is the default: {reason}"
         );

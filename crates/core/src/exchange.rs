@@ -318,7 +318,7 @@ impl Total {
     /// Returns the sums of groups of so many of these nodes: more than half of all must be in them.
     pub const fn of_groups(nodes: u32, group: u32) -> Self {
         Self {
-            fewest: nodes / 2 + 1,
+            fewest: if nodes < 5 { 3 } else { nodes / 2 + 1 },
             group: Some(group),
             noise: None,
         }

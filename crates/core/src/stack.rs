@@ -1,6 +1,6 @@
 //! Parameters of the same layout, one behind the other in one set: each tensor has one axis more, in front.
 
-use crate::ParamSet;
+use crate::{Layout, ParamSet};
 
 /// Puts sets together. Nothing comes of none, or of sets of different layouts.
 pub fn stacked(sets: &[ParamSet]) -> Option<ParamSet> {
@@ -18,16 +18,21 @@ pub fn stacked(sets: &[ParamSet]) -> Option<ParamSet> {
     Some(stack)
 }
 
-/// Takes sets apart again. Nothing comes of tensors that do not all have the same number in front, at least 1.
-pub fn unstacked(stack: &ParamSet) -> Option<Vec<ParamSet>> {
+/// Takes at most so many sets of a layout apart again. Nothing comes of tensors that are not a stack of these.
+pub fn unstacked(stack: &ParamSet, layout: &Layout, most: usize) -> Option<Vec<ParamSet>> {
     let (_, first) = stack.iter().next()?;
-    let count = *first.shape().first().filter(|count| **count > 0)?;
+    let count = *first.shape().first()?;
+    let in_front = |shape: &Vec<usize>| [count].into_iter().chain(shape.iter().copied()).collect();
+    let expected = layout
+        .iter()
+        .map(|(name, shape)| (name.clone(), in_front(shape)));
+    // Before anything is made of a number that somebody else has chosen.
+    if !(1..=most).contains(&count) || stack.check_layout(&expected.collect()).is_err() {
+        return None;
+    }
     let mut sets = vec![ParamSet::new(); count];
     for (name, tensor) in stack.iter() {
-        let (front, shape) = tensor.shape().split_first()?;
-        if *front != count {
-            return None;
-        }
+        let (_, shape) = tensor.shape().split_first()?;
         let length = tensor.values().len() / count;
         for (at, set) in sets.iter_mut().enumerate() {
             let values = tensor.values().get(at * length..(at + 1) * length)?;
@@ -54,13 +59,17 @@ mod tests {
         let stack = stacked(&sets).unwrap();
         assert_eq!(stack.get("a").unwrap().shape(), [2, 2]);
         assert_eq!(stack.get("b").unwrap().values(), [3.0, 6.0]);
-        assert_eq!(unstacked(&stack), Some(sets.to_vec()));
+        let layout = sets[0].layout();
+        assert_eq!(unstacked(&stack, &layout, 2), Some(sets.to_vec()));
+        assert_eq!(unstacked(&stack, &layout, 1), None);
     }
 
     #[test]
     fn what_is_no_stack_is_not_taken_apart() {
         assert_eq!(stacked(&[]), None);
         let mut other = set([0.0; 3]);
+        let layout = other.layout();
+        let unstacked = |stack: &ParamSet| unstacked(stack, &layout, 9);
         assert_eq!(unstacked(&other), None, "a number without an axis");
         other.insert("c", &[1], vec![0.0]).unwrap();
         assert_eq!(stacked(&[set([0.0; 3]), other]), None);
@@ -68,8 +77,11 @@ mod tests {
         uneven.insert("a", &[2, 1], vec![0.0; 2]).unwrap();
         uneven.insert("b", &[3, 1], vec![0.0; 3]).unwrap();
         assert_eq!(unstacked(&uneven), None);
-        let mut empty = ParamSet::new();
-        empty.insert("a", &[0, 4], vec![]).unwrap();
-        assert_eq!(unstacked(&empty), None);
+        // No memory is asked for because somebody says a large number.
+        let mut huge = ParamSet::new();
+        huge.insert("a", &[1 << 60, 0], vec![]).unwrap();
+        assert_eq!(unstacked(&huge), None);
+        let nothing = Layout::from([("a".to_owned(), vec![0])]);
+        assert_eq!(super::unstacked(&huge, &nothing, 9), None);
     }
 }

@@ -143,8 +143,11 @@ impl Judge<'_> {
         }
         // Sizes are judged before a byte is fetched: they are what the store reserves, and how long a transfer may take.
         let parts = global.members.iter().map(|member| member.shared.size);
-        let largest = parts.fold(global.mean.size, u64::max);
-        let is_too_large = follows && largest > most_bytes(self.head, round, self.schedule);
+        let most = most_bytes(self.head, round, self.schedule);
+        // The sums of all groups are in one mean.
+        let sums = self.schedule.most_sums(round);
+        let largest = parts.fold(global.mean.size / sums, u64::max);
+        let is_too_large = follows && largest > most;
         is_too_large.then(|| {
             format!("a mean or a part of {largest} bytes, far more than the mean before it")
         })
@@ -216,16 +219,14 @@ fn lacking_of(adverts: &[(NodeId, AdvertId)], named_by: NodeId) -> Vec<Lacking> 
     adverts.iter().map(lacking).collect()
 }
 
-/// Returns how many bytes a part or a mean can have at most that follows the head: what is announced is reserved before
+/// Returns how many bytes a part, a mean or the sum of a group can have at most that follows the head: what is announced is reserved before
 /// a byte of it comes. The sums of statistics are as large as they are, also for whoever is rounds behind, and say nothing of
 /// the parts that follow them where a federation goes on.
 pub(crate) fn most_bytes(head: &Head, round: Round, schedule: &Schedule) -> u64 {
     let are_sums = |round| schedule.gathers_statistics_in(round);
     match head.mean {
         Some(mean) if !are_sums(round) && !are_sums(head.round) => {
-            // A part is four times as large as the mean before at most, and a mean may have the sums of all groups.
-            let times = schedule.most_sums(round).max(4);
-            mean.size.saturating_mul(times).saturating_add(SLACK)
+            mean.size.saturating_mul(4).saturating_add(SLACK)
         }
         Some(_) | None => u64::MAX,
     }

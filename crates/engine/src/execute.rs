@@ -11,8 +11,8 @@ use std::sync::Arc;
 use fednode_core::limits::MAX_NORM_RATIO;
 use fednode_core::work::{MemberStatistics, PeerExpert};
 use fednode_core::{
-    BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Schedule,
-    Slot, Source, stack,
+    BlobId, ExpertId, FederationSpec, Layout, Member, MixedIn, NodeId, ParamSet, PlanRow, Round,
+    Schedule, Slot, Source, stack,
 };
 use fednode_mix::matching::{self, Gives};
 use fednode_mix::statistics::robust::{self, Limits};
@@ -125,9 +125,11 @@ fn screened_mean(
 fn screened(mean: &ParamSet, own: &ParamSet, spec: &FederationSpec) -> Result<(), ScreenFault> {
     let total = spec.exchange.total;
     let is_grouped = total.is_some_and(|total| total.group.is_some());
-    let groups = is_grouped.then(|| stack::unstacked(mean)).flatten();
+    let most = Schedule::of(spec).most_sums(Round(spec.rounds)) as usize;
+    let groups = || stack::unstacked(mean, &own.layout(), most);
+    let groups = is_grouped.then(groups).flatten();
     let is_screened = |part: &ParamSet| screen::screen(part, own, largest_norm_ratio(spec));
-    match groups.filter(|_| mean.check_layout(&own.layout()).is_err()) {
+    match groups {
         Some(groups) => groups.iter().try_for_each(is_screened),
         None => is_screened(mean),
     }

@@ -323,7 +323,7 @@ impl Learner {
         experts: Vec<(Slot, P)>,
     ) -> Result<(), LearnError> {
         let believed = match &shared {
-            Some(shared) => self.believed_groups(shared.borrow())?,
+            Some(shared) => self.believed_groups(shared.borrow()),
             None => None,
         };
         let shared = match &believed {

@@ -16,9 +16,9 @@ use crate::survivors::FEWEST;
 /// How members are grouped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Grouping {
-    /// Members of a group, or one more in some. Twice as many are the first that make two groups.
+    /// Members of a group at least. Twice as many are the first that make two groups.
     pub size: usize,
-    /// Fewest survivors of a group that is added up, at least [`FEWEST`].
+    /// Fewest survivors of a group of this size that is added up, at least [`FEWEST`]. Of a larger one three quarters must survive.
     pub fewest: usize,
 }
 
@@ -86,7 +86,8 @@ impl Groups {
                 .copied()
                 .filter(|node| nodes.contains(node))
                 .collect();
-            if here.len() >= self.fewest {
+            let most_lost = group.len() / 4;
+            if here.len() >= self.fewest.max(group.len() - most_lost) {
                 left.extend(here);
             }
         }

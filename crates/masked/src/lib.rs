@@ -34,7 +34,7 @@
 //! - fewer than a third of the roster. Two sets of survivors are then never both confirmed;
 //! - not more than half of a member's holders. Its secrets then stay its own.
 //!
-//! Where members are in groups, the same holds of each group by itself: of four, three that work together know the fourth's vector.
+//! Where members are in groups, the same holds of each group by itself: of four, three that work together know the fourth's vector, or two if one is lost.
 //!
 //! Those who work together know their own vectors, and so the sum of the others. [`survivors::FEWEST`] bounds how few
 //! survivors there may be. A sum of few tells much about each: that is a matter of differential privacy, not of masks.

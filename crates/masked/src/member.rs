@@ -36,12 +36,12 @@ pub enum Refusal {
     /// The roster has another offer of this node, or none.
     #[error("a roster without this node's offer")]
     NotOnRoster,
-    /// So few share a mask with this node that they could all work together.
+    /// So few hold this node's shares, or share a mask with it, that they could all work together.
     #[error(
-        "a roster of {members} of which {partners} share a mask with this node: it takes more than half"
+        "a roster of {members} of which {partners} hold shares of this node: it takes more than half"
     )]
     FewPartners {
-        /// How many share a mask with it.
+        /// How many hold its shares, and have it hold theirs.
         partners: usize,
         /// How many there are.
         members: usize,
@@ -58,7 +58,8 @@ impl Member {
     /// Takes part. `held` are the shares of others that this node has opened.
     ///
     /// A node that knew of few others when it made its offer shares masks with those few alone. If they work together, they know
-    /// its vector once its own mask is off. So more than half of the others must share one, or of [`FULL`] where there are more.
+    /// its vector once its own mask is off. So more than half of the others must share one, or of [`FULL`] where there are more. In
+    /// groups the same is asked of those who hold its shares: half of them can put its secrets together.
     ///
     /// # Errors
     /// Fails if the roster does not have this node's own offer, or too few partners for it.
@@ -70,8 +71,8 @@ impl Member {
     ) -> Result<Self, Refusal> {
         let offer = roster.offer(me);
         let is_mine = offer.is_some_and(|offer| offer.mask_key == secrets.mask_key());
-        let (partners, members) = (roster.partners(me).count(), roster.group_len(me));
-        if is_mine && 2 * partners <= members.saturating_sub(1).min(FULL) {
+        let (partners, members) = (roster.holding(me).count(), roster.len());
+        if is_mine && 2 * partners <= (members - 1).min(FULL) {
             return Err(Refusal::FewPartners { partners, members });
         }
         let member = Self {

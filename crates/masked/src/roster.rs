@@ -121,14 +121,6 @@ impl Roster {
         }
     }
 
-    /// Returns how many members a member's group has.
-    pub(crate) fn group_len(&self, node: NodeId) -> usize {
-        match &self.groups {
-            Some(groups) => groups.beside(node).count(),
-            None => self.len(),
-        }
-    }
-
     /// Returns those of these members that can be added up: groups of which too few are left have no sum.
     pub fn countable(&self, nodes: BTreeSet<NodeId>) -> BTreeSet<NodeId> {
         match &self.groups {
@@ -150,7 +142,7 @@ impl Roster {
     }
 
     /// Visits those who hold a member's shares and whose shares it holds.
-    fn holding(&self, node: NodeId) -> impl Iterator<Item = (NodeId, &MaskOffer)> + '_ {
+    pub(crate) fn holding(&self, node: NodeId) -> impl Iterator<Item = (NodeId, &MaskOffer)> + '_ {
         let holders = self
             .offers
             .get(&node)

@@ -9,6 +9,7 @@ use common::{Federation, bytes, holds, sum_of, vectors};
 use fednode_core::NodeId;
 use fednode_core::masked::{Bytes32, MaskOffer, Unmask};
 use fednode_masked::graph;
+use fednode_masked::groups::Grouping;
 use fednode_masked::member::{Member, Refusal};
 use fednode_masked::opening::{StillMasked, UnmaskFault, Unmasking};
 use fednode_masked::roster::Roster;
@@ -389,7 +390,7 @@ fn holders_in_a_large_federation_are_mutual_and_about_a_hundred() {
 
 #[test]
 fn a_node_masks_nothing_with_partners_that_could_all_work_together() {
-    let joins = |known: usize| {
+    let joins = |known: usize, grouping: Option<Grouping>| {
         let mut federation = Federation::new(7, 17);
         let me = federation.nodes[0];
         // It knew so few others when it made its offer.
@@ -402,12 +403,20 @@ fn a_node_masks_nothing_with_partners_that_could_all_work_together() {
         federation.offers.insert(me, offer);
         let mut held = federation.hold();
         let roster = Roster::new(federation.context, federation.offers, &holds(&held)).unwrap();
+        let roster = match grouping {
+            Some(grouping) => roster.in_groups(grouping),
+            None => roster,
+        };
         Member::new(me, secrets, held.remove(&me).unwrap(), roster).map(|_| ())
     };
     let refusal = Refusal::FewPartners {
         partners: 3,
         members: 7,
     };
-    assert_eq!(joins(3), Err(refusal));
-    assert_eq!(joins(4), Ok(()));
+    // All of a group share masks with it. Who holds its shares could put its secrets together all the same.
+    let by_three = Grouping { size: 3, fewest: 3 };
+    for grouping in [None, Some(by_three)] {
+        assert_eq!(joins(3, grouping), Err(refusal));
+        assert_eq!(joins(4, grouping), Ok(()));
+    }
 }

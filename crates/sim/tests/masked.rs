@@ -220,7 +220,8 @@ impl Played {
             let Some((_, summed)) = self.heard.closed.get(&mean.to_blob().0.id) else {
                 continue;
             };
-            let sums = stack::unstacked(mean).unwrap();
+            let one = self.heard.parts.values().next().unwrap().layout();
+            let sums = stack::unstacked(mean, &one, groups.len()).unwrap();
             assert_eq!(sums.len(), groups.len());
             let mut opened = 0;
             for (sum, group) in sums.iter().zip(&groups) {

@@ -430,11 +430,10 @@ impl Shared {
 
     /// Tells whether a closing has the only sum that there will be: no later round would put a false one right.
     fn is_only_sum(&self, closed: &Closed) -> bool {
-        // Of groups, the sums of all are in the mean.
-        let group = self.spec.exchange.total.and_then(|total| total.group);
-        let members = closed.global.members.len() as u64;
-        let in_one = group.map_or(members, |group| members.min(2 * u64::from(group)));
-        let bytes = 2 * closed.global.mean.size * in_one;
+        // The mean before is as large as a part without masks. How large this one is says whoever closed the round.
+        let before = self.chain.head().mean.map(|mean| mean.size);
+        let size = before.unwrap_or(closed.global.mean.size);
+        let bytes = size.saturating_mul(2 * closed.global.members.len() as u64);
         self.schedule.total_round() == Some(closed.round) && bytes <= MOST_STATISTICS
     }
 

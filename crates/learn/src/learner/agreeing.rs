@@ -139,10 +139,7 @@ impl Learner {
     }
 
     /// Returns the total of the groups of which this node believes the sums, where nodes add up in groups.
-    pub(super) fn believed_groups(
-        &mut self,
-        shared: &ParamSet,
-    ) -> Result<Option<ParamSet>, LearnError> {
+    pub(super) fn believed_groups(&mut self, shared: &ParamSet) -> Option<ParamSet> {
         let predictor = Predictor {
             algorithm: self.parts.algorithm.as_ref(),
             pool: self.pool.as_ref(),
@@ -150,7 +147,7 @@ impl Learner {
         let device = &self.parts.device;
         let (Some(agreement), Some(noised)) = (&self.parts.agreement, &mut self.parts.noised)
         else {
-            return Ok(None);
+            return None;
         };
         let data = &self.data;
         device.run(|| {

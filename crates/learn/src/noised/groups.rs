@@ -8,22 +8,21 @@
 //! Sums that do not fit are left out, unless the validation samples clearly say otherwise: where nodes' samples differ and nobody lies,
 //! no sum may fit.
 //!
-//! So a liar spoils the sum of its own group alone. What is left is the total that the others make without it. The study that this
+//! So wrong numbers spoil the sum of the liar's group alone. What is left is the total that the others make without it. The study that this
 //! follows (section 6) leaves out the node's own group. Here it is judged as any other: it has the own samples, and liars too.
 
 use burn::tensor::{Device, Tensor};
+use fednode_core::masked::MAX_HOLDERS;
 use fednode_core::{ParamSet, Total, stack};
 use fednode_data::Samples;
 use fednode_mix::statistics::noised::WholeSums;
 use fednode_mix::statistics::robust::groups::{Group, foreign};
-use fednode_mix::statistics::robust::weights;
 use fednode_privacy::units::Noise;
 
 use super::solving::NoSolution;
 use super::{AtHome, Judging, Noised, total};
 use crate::agreement;
 use crate::algorithm::Output;
-use crate::error::LearnError;
 
 /// How many medians of all groups' samples one counts at most.
 const MOST_SAMPLES: f64 = 2.0;
@@ -50,30 +49,17 @@ pub(crate) struct Own<'a> {
 impl Noised {
     /// Returns the total of the groups that this node believes, as if these were all members; nothing where sums are of all nodes.
     ///
-    /// # Errors
-    /// Fails on what are no sums of groups.
+    /// What is no stack of sums is nothing, too.
     pub(crate) fn believed(
         &mut self,
         shared: &ParamSet,
         own: Own<'_>,
         device: &Device,
-    ) -> Result<Option<ParamSet>, LearnError> {
+    ) -> Option<ParamSet> {
         let layout = self.released.layout();
-        let Some(total) = self.total.filter(|total| total.group.is_some()) else {
-            return Ok(None);
-        };
-        // Until the last round nothing is added up.
-        let groups = stack::unstacked(shared).filter(|_| shared.check_layout(&layout).is_err());
-        let Some(groups) = groups else {
-            return Ok(None);
-        };
-        for group in &groups {
-            let fits = group.check_layout(&layout);
-            fits.map_err(|mismatch| LearnError::Layout {
-                part: "the sum of a group".into(),
-                mismatch,
-            })?;
-        }
+        let total = self.total.filter(|total| total.group.is_some())?;
+        // Until the last round nothing is added up, and one sum has the layout of a part.
+        let groups = stack::unstacked(shared, &layout, MAX_HOLDERS)?;
         if !self.is_released() {
             let exact = self.add_up(own.training, device).statistics();
             self.keep(&exact, device);
@@ -93,7 +79,7 @@ impl Noised {
             let reason = NoSolution::NoGroup(groups.len()).to_string();
             (self.remembered.solved, self.remembered.missing) = (None, Some(reason));
         }
-        Ok(Some(self.total_of(&kept)))
+        Some(self.total_of(&kept))
     }
 
     /// Reads a group's sum; nothing where samples of so many members cannot have it.
@@ -123,7 +109,8 @@ impl Noised {
             return sums;
         }
         let fitting = sums.iter().zip(&doubts);
-        let fitting = fitting.filter_map(|(sum, doubt)| doubt.is_none().then(|| sum.clone()));
+        let fitting = fitting.filter(|(_, doubt)| doubt.is_none());
+        let fitting = fitting.map(|(sum, _)| sum.clone());
         let fitting: Vec<Sum> = fitting.collect();
         if self.are_better_together(&sums, &fitting, total, home) {
             tracing::info!("sums of groups do not fit the own one, and help all the same");
@@ -167,14 +154,21 @@ impl Noised {
             .iter()
             .map(|sum| sum.sums.statistics().total().max(1.0));
         let counts: Vec<f64> = counts.collect();
-        let due = weights(&counts, MOST_SAMPLES);
+        // The upper one of two medians: a liar makes its own group small at will, but not the others.
+        let mut sorted = counts.clone();
+        sorted.sort_unstable_by(f64::total_cmp);
+        let median = sorted.get(sorted.len() / 2).copied().unwrap_or_default();
+        let due = counts.iter().map(|count| count.min(MOST_SAMPLES * median));
+        let due: Vec<f64> = due.collect();
         let mut members = 0.0;
         for ((sum, count), due) in sums.iter().zip(counts).zip(due) {
             let share = due / count;
             members += share * share * sum.members;
             let mut sum = sum.sums.clone();
             let pairs = all.numbers_mut().zip(sum.numbers_mut());
-            pairs.for_each(|(all, number)| *all += (*number as f64 * share) as i64);
+            pairs.for_each(|(all, number)| {
+                *all = all.saturating_add((*number as f64 * share) as i64);
+            });
         }
         total::write(&mut all, members)
     }

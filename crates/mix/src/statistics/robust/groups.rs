@@ -1,30 +1,34 @@
 //! Sums of groups, held against a node's own exact ones.
 //!
 //! ```text
-//! T_g        sum_c n_c² (|mu_gc - mu_c|² - e_c) / (tr W · sum_c n_c)          n_c = n_gc n_own,c / (n_gc + n_own,c)
-//! e_c        D v_c + w_c: what noise adds to the square of the distance, in the mean
-//! v_c        m² / (b n_gc²), of each of the D numbers of a class sum;         w_c = |mu_c|² m² / (a n_gc²), of its count
+//! T_g        sum_c (a_c² |s_gc - n_gc mu_c|² - e_c) / (tr W · sum_c a_c n_gc)          a_c = n_c / (n_gc + n_c)
+//! e_c        a_c² (D m² / b + |mu_c|² m² / a): what noise adds to the square, in the mean
 //! limit      2, and four standard deviations of what chance and noise do to T
 //! ```
 //!
-//! `tr W` is the node's own, so that no liar moves it; `m` is the noise of a group in lengths of a sample. Sums of honest groups have a T
+//! `n_c`, `mu_c` and `tr W` are the node's own, so that no liar moves them. `m` is the noise of a group in lengths of a sample, of which
+//! counts have the share `a` and class sums `b`. Sums of honest groups have a T
 //! of about 1: on Fashion-MNIST, 20 nodes of 405 images in groups of four, 0.3 to 1.5. With one liar of labels among the four it was 5 to 90.
 //! Nothing else is asked of them than that they fit the own ones: five groups are too few to judge each other. Of classes that
-//! the node hardly has, or that noise hides, it knows nothing, and believes what it is told.
+//! the node hardly has it knows nothing, and believes what it is told.
+//!
+//! Products of features must be those of some samples, too: no direction has a square below zero, but for noise.
 
 use fednode_privacy::statistics::Shares;
 use fednode_privacy::units::Noise;
 
-use super::{DEVIATIONS, Doubt, FEWEST_OF_BOTH, Judged, Member, Within, square_of_distance};
-use crate::statistics::Statistics;
+use super::{
+    DEVIATIONS, Doubt, FEWEST_OF_BOTH, Judged, Member, ROUNDING, Within, square_of_distance,
+};
+use crate::statistics::{Statistics, cholesky};
 
 /// Most that a T may be beside what chance makes. A group's members together differ less from a node than each of them does.
 const LIMIT: f64 = 2.0;
+/// How far beyond the edge of the spectrum of noise a square below zero may be.
+const BEYOND_THE_EDGE: f64 = 1.5;
 /// By how many times its mean the square of one normal number exceeds it, a quarter of what four standard deviations of the number do.
 /// A count's noise is one number, so its square is far from normal.
 const TAIL: f64 = (DEVIATIONS * DEVIATIONS - 1.0) / DEVIATIONS;
-/// Most noise of a number of a mean that is compared, beside features of length 1.
-const MOST_NOISE_OF_A_MEAN: f64 = 0.07;
 
 /// What the members of a group have together.
 #[derive(Debug, Clone, Copy)]
@@ -40,12 +44,35 @@ pub fn foreign(own: &Statistics, groups: &[Group<'_>]) -> Vec<Option<Doubt>> {
     let anchor = Anchor::of(own);
     let judge = |group: &Group<'_>| match group.statistics.doubt(group.noise) {
         Some(doubt) => Some(Doubt::Impossible(doubt)),
+        None if !has_squares(group) => {
+            Some(Doubt::Impossible("a square below zero in some direction"))
+        }
         None => {
             let (distance, most) = anchor.as_ref()?.distance_of(group);
             (distance > most).then_some(Doubt::Foreign(distance))
         }
     };
     groups.iter().map(judge).collect()
+}
+
+/// Tells whether no direction has a sum of squares below zero, but for what noise and rounding do.
+fn has_squares(group: &Group<'_>) -> bool {
+    let width = group.statistics.width();
+    let (_, _, of_scatter) = Shares::STUDY.parts();
+    let squares: f64 = group.statistics.squares().iter().sum();
+    // Beyond the edge of the spectrum of noise alone.
+    let edge =
+        BEYOND_THE_EDGE * group.noise.get() / of_scatter.sqrt() * (2.0 * width as f64).sqrt();
+    let slack = edge + ROUNDING * squares.max(0.0) / width as f64;
+    let mut matrix = vec![0.0; width * width];
+    let mut products = group.statistics.scatter.iter();
+    for row in 0..width {
+        for (column, product) in (row..width).zip(products.by_ref()) {
+            let more = if row == column { slack } else { 0.0 };
+            matrix[column * width + row] = product + more;
+        }
+    }
+    slack == 0.0 || cholesky(matrix, width).is_ok()
 }
 
 /// What a node knows for sure.
@@ -76,27 +103,29 @@ impl Anchor {
         let (of_counts, of_sums, _) = Shares::STUDY.parts();
         let noise = group.noise.get();
         let of_sum = noise / of_sums.sqrt();
-        let fewest = FEWEST_OF_BOTH.max(of_sum / MOST_NOISE_OF_A_MEAN);
-        let means = group.statistics.means();
-        let width = group.statistics.width() as f64;
+        let width = group.statistics.width();
         let (mut squares, mut total, mut variance) = (0.0, 0.0, 0.0);
-        for (class, mine) in self.judged.means.iter().enumerate() {
-            let (own, theirs) = (self.judged.counts[class], group.statistics.counts[class]);
-            if own < FEWEST_OF_BOTH || theirs < fewest {
+        let classes = self.judged.counts.iter().zip(&self.judged.means);
+        let sums = group.statistics.sums.chunks_exact(width);
+        let sums = sums.zip(&group.statistics.counts);
+        for ((own, mean), (sum, count)) in classes.zip(sums) {
+            if *own < FEWEST_OF_BOTH {
                 continue;
             }
-            let samples = own * theirs / (own + theirs);
-            let length: f64 = mine.iter().map(|value| value * value).sum();
-            let of_number = (of_sum / theirs).powi(2);
-            let of_count = length * noise * noise / of_counts / (theirs * theirs);
-            let expected = width * of_number + of_count;
-            squares += samples.powi(2) * (square_of_distance(&means[class], mine) - expected);
+            // Noise may say that a class has less than nothing.
+            let count = count.max(0.0);
+            let due: Vec<f64> = mean.iter().map(|value| count * value).collect();
+            let length: f64 = mean.iter().map(|value| value * value).sum();
+            let share = own / (own + count);
+            let (samples, scatter) = (share * count, self.within.trace * share * count);
+            let of_number = (share * of_sum).powi(2);
+            let of_count = length * (share * noise).powi(2) / of_counts;
+            let (of_numbers, square) = (width as f64 * of_number, square_of_distance(sum, &due));
+            squares += share * share * square - of_numbers - of_count;
             total += samples;
-            let chance = 4.0 * of_number * self.within.trace / samples;
-            let of_noise = 2.0 * width * of_number.powi(2) + (TAIL * of_count).powi(2);
-            variance += samples.powi(4) * (of_noise + chance);
-            let spread = self.within.trace * samples;
-            variance += 2.0 * self.within.concentration * spread.powi(2);
+            variance += 2.0 * of_numbers * of_number + (TAIL * of_count).powi(2);
+            variance += 4.0 * of_number * scatter;
+            variance += 2.0 * self.within.concentration * scatter.powi(2);
         }
         let most = LIMIT + DEVIATIONS * self.within.distance(variance.sqrt(), total);
         (self.within.distance(squares, total), most)
@@ -216,6 +245,35 @@ mod tests {
             matches!(doubts[0], Some(Doubt::Impossible(_))),
             "{doubts:?}"
         );
+    }
+
+    /// A liar leaves counts, class sums and squares as they are, and makes products of features that no samples have.
+    #[test]
+    fn products_of_no_samples_are_left_out_with_noise_and_without() {
+        for m in [0.0, 1.25, 4.3] {
+            let mut draws = Draws::new(2);
+            let own = draws.group(400, honest, 0.0);
+            let honest = draws.group(1600, honest, m);
+            let mut lie = honest.clone();
+            // The product of the first two features.
+            lie.scatter[1] += 800.0;
+            let doubts = doubts(&own, &[lie, honest], m);
+            let is_found = matches!(doubts[..], [Some(Doubt::Impossible(_)), None]);
+            assert!(is_found, "{m}: {doubts:?}");
+        }
+    }
+
+    /// A class that a group says it does not have is judged all the same.
+    #[test]
+    fn a_sum_of_no_samples_is_left_out() {
+        for m in [0.0, 1.25, 4.3] {
+            let mut draws = Draws::new(3);
+            let own = draws.group(400, honest, 0.0);
+            let mut lie = draws.group(1600, honest, m);
+            lie.counts[1] -= 400.0;
+            let doubts = doubts(&own, &[lie], m);
+            assert!(doubts[0].is_some(), "{m}");
+        }
     }
 
     /// With four samples of four classes nobody knows how far samples of a class are from each other.
