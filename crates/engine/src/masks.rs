@@ -199,6 +199,14 @@ impl Sum {
         nodes.filter(|node| self.has(*node)).collect()
     }
 
+    /// Returns those of these members whose masked parts are in no sum, since too few of their group are there. Nobody needs them.
+    pub fn left_out(&self, members: &[Member]) -> BTreeSet<NodeId> {
+        let mut left_out = self.present(members);
+        let summed = self.summed(members);
+        left_out.retain(|node| !summed.contains(node));
+        left_out
+    }
+
     /// Returns the survivors among these members. `None` if nobody is on the roster: then nothing is added up.
     ///
     /// # Errors

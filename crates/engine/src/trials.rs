@@ -111,7 +111,11 @@ impl Trials {
         accuser: Option<NodeId>,
         masked: Option<Box<Masked>>,
     ) -> Vec<(NodeId, BlobRef)> {
-        let members = closed.global.members.iter();
+        let members = &closed.global.members;
+        let left_out = masked
+            .as_ref()
+            .map_or_else(BTreeSet::new, |masked| masked.sum().left_out(members));
+        let members = members.iter().filter(|m| !left_out.contains(&m.node));
         let parts: Vec<(NodeId, BlobRef)> = members.map(|m| (m.node, m.shared)).collect();
         // Numbers are never used twice, so that the answer to a dropped trial is not taken for another one.
         self.count += 1;
