@@ -219,8 +219,8 @@ fn lacking_of(adverts: &[(NodeId, AdvertId)], named_by: NodeId) -> Vec<Lacking> 
     adverts.iter().map(lacking).collect()
 }
 
-/// Returns how many bytes a part, a mean or the sum of a group can have at most that follows the head: what is announced is reserved before
-/// a byte of it comes. The sums of statistics are as large as they are, also for whoever is rounds behind, and say nothing of
+/// Returns how many bytes a part, a mean or the sum of a group can have at most that follows the head: what is announced is
+/// reserved before a byte of it comes. The sums of statistics are as large as they are, also for whoever is rounds behind, and say nothing of
 /// the parts that follow them where a federation goes on.
 pub(crate) fn most_bytes(head: &Head, round: Round, schedule: &Schedule) -> u64 {
     let are_sums = |round| schedule.gathers_statistics_in(round);

@@ -223,6 +223,12 @@ fn an_attacker_who_knows_all_others_sees_no_more_than_the_promise() {
     );
 }
 
+/// Returns how many features so many numbers are of: a triangle of w features has w (w + 1) / 2.
+fn width_of(numbers: usize, classes: usize) -> usize {
+    let numbers_of = |w: usize| classes + classes * w + w * (w + 1) / 2;
+    (1..numbers).find(|w| numbers_of(*w) == numbers).unwrap()
+}
+
 /// Calls every class of a part by the name of the next one.
 fn turned(update: &Update, spec: &FederationSpec) -> Update {
     let classes = spec.architecture().classes;
@@ -232,11 +238,10 @@ fn turned(update: &Update, spec: &FederationSpec) -> Update {
         let mut values = tensor.values().to_vec();
         if name == "noised.numbers" {
             let length = values.len() / 2;
-            // Counts, class sums and products, of which the first two go by class. A triangle of w numbers has w (w + 1) / 2.
-            let width = (1..length).find(|w| classes + classes * w + w * (w + 1) / 2 == length);
+            // Counts, class sums and products, of which the first two go by class.
+            let width = width_of(length, classes);
             for half in values.chunks_exact_mut(length) {
                 half[..classes].rotate_left(1);
-                let width = width.unwrap();
                 half[classes..classes * (1 + width)].rotate_left(width);
             }
         }
@@ -292,6 +297,29 @@ fn the_sum_of_a_liars_group_is_left_out_and_the_other_ones_counts() {
         let lacks = newcomer.lacks().unwrap();
         assert!(lacks.contains("1 of 2 groups"), "{lacks}");
     }
+}
+
+/// However much it helps to take all sums: one that no samples have is not among them.
+#[test]
+fn a_sum_of_products_that_no_samples_have_is_never_added_up() {
+    let spec = grouped(None);
+    let (mut nodes, last) = play(&spec, 2 * NODES);
+    let honest = [total(&last[..NODES]), total(&last[NODES..])];
+    let classes = spec.architecture().classes;
+    let mut lie = ParamSet::new();
+    for (name, tensor) in honest[1].iter() {
+        let mut values = tensor.values().to_vec();
+        if name == "noised.numbers" {
+            let width = width_of(values.len() / 2, classes);
+            // The product of the first two features: sixteen thousand.
+            values[classes * (1 + width) + 1] += 1.0;
+        }
+        lie.insert(name, tensor.shape(), values).unwrap();
+    }
+    let sums = stack::stacked(&[honest[0].clone(), lie]).unwrap();
+    nodes[0].adopt(Some(&sums), vec![]).unwrap();
+    let lacks = nodes[0].lacks().unwrap();
+    assert!(lacks.contains("1 of 2 groups"), "{lacks}");
 }
 
 #[test]

@@ -16,7 +16,7 @@ use fednode_core::masked::MAX_HOLDERS;
 use fednode_core::{ParamSet, Total, stack};
 use fednode_data::Samples;
 use fednode_mix::statistics::noised::WholeSums;
-use fednode_mix::statistics::robust::groups::{Group, foreign};
+use fednode_mix::statistics::robust::groups::{Group, fault, foreign};
 use fednode_privacy::units::Noise;
 
 use super::solving::NoSolution;
@@ -88,9 +88,16 @@ impl Noised {
         let noise = self.noise_of(members).ok()?;
         let least = f64::from(total.fewest_of_one());
         let most = f64::from(2 * total.group?);
-        let is_possible =
-            (least..=most).contains(&members) && sums.statistics().doubt(noise).is_none();
-        is_possible.then_some(Sum {
+        if !(least..=most).contains(&members) {
+            tracing::info!(members, "a group has no sum");
+            return None;
+        }
+        let statistics = &sums.statistics();
+        let fault = fault(&Group { statistics, noise });
+        if let Some(fault) = fault {
+            tracing::info!(fault, "the sum of a group is none of samples");
+        }
+        fault.is_none().then_some(Sum {
             members,
             noise,
             sums,

@@ -54,7 +54,7 @@ impl Noised {
         mut sum: Statistics,
     ) -> Result<Discriminant, NoSolution> {
         // Liars may say any number of members.
-        if !(least_members(total)..=MAX_HOLDERS as f64).contains(&members) {
+        if !(f64::from(total.fewest_of_one())..=MAX_HOLDERS as f64).contains(&members) {
             return Err(NoSolution::NoTotal);
         }
         let own = self.exact();
@@ -68,14 +68,6 @@ impl Noised {
         }
         add(&mut sum, &own, own_again(noise, samples, own.total()));
         Ok(sum.solve_noised(noise)?)
-    }
-}
-
-/// Returns the fewest members of what is believed. Of groups one is enough, and less of one that counts for less.
-fn least_members(total: Total) -> f64 {
-    match total.group {
-        Some(_) => 1.0,
-        None => f64::from(total.fewest),
     }
 }
 

@@ -39,18 +39,19 @@ pub struct Group<'a> {
     pub noise: Noise,
 }
 
-/// Judges sums of groups by the own ones. Returns a doubt for each that is left out, and nothing for the others.
+/// Says what the sums of a group would not be if they were of samples, whoever has these.
+pub fn fault(group: &Group<'_>) -> Option<&'static str> {
+    let doubt = group.statistics.doubt(group.noise);
+    doubt.or_else(|| (!has_squares(group)).then_some("a square below zero in some direction"))
+}
+
+/// Judges sums of groups by the own ones. Returns a doubt for each that does not fit, and nothing for the others. Sums with a
+/// [`fault`] are none of its business.
 pub fn foreign(own: &Statistics, groups: &[Group<'_>]) -> Vec<Option<Doubt>> {
     let anchor = Anchor::of(own);
-    let judge = |group: &Group<'_>| match group.statistics.doubt(group.noise) {
-        Some(doubt) => Some(Doubt::Impossible(doubt)),
-        None if !has_squares(group) => {
-            Some(Doubt::Impossible("a square below zero in some direction"))
-        }
-        None => {
-            let (distance, most) = anchor.as_ref()?.distance_of(group);
-            (distance > most).then_some(Doubt::Foreign(distance))
-        }
+    let judge = |group: &Group<'_>| {
+        let (distance, most) = anchor.as_ref()?.distance_of(group);
+        (distance > most).then_some(Doubt::Foreign(distance))
     };
     groups.iter().map(judge).collect()
 }
@@ -134,28 +135,14 @@ impl Anchor {
 
 #[cfg(test)]
 mod tests {
-    use fednode_core::ParamSet;
-    use fednode_core::random::Stream;
-
     use super::*;
     use crate::statistics::noised::{GRID, WholeSums};
+    use crate::statistics::robust::tests::Draws;
 
     const CLASSES: usize = 4;
     const WIDTH: usize = 12;
 
-    struct Draws(Stream);
-
     impl Draws {
-        fn new(seed: u32) -> Self {
-            let mut params = ParamSet::new();
-            params.insert("seed", &[1], vec![seed as f32]).unwrap();
-            Self(Stream::of(&params))
-        }
-
-        fn normal(&mut self) -> f64 {
-            (0..12).map(|_| self.0.unit()).sum::<f64>() - 6.0
-        }
-
         /// Adds samples of length 1, whose place is that of the class which `named` says, with noise.
         fn group(&mut self, samples: usize, named: impl Fn(usize) -> usize, m: f64) -> Statistics {
             let mut sums = WholeSums::new(CLASSES, WIDTH);
@@ -181,7 +168,14 @@ mod tests {
             .iter()
             .map(|statistics| Group { statistics, noise })
             .collect();
-        foreign(own, &groups)
+        let foreign = foreign(own, &groups);
+        let faults = groups
+            .iter()
+            .map(|group| fault(group).map(Doubt::Impossible));
+        faults
+            .zip(foreign)
+            .map(|(fault, foreign)| fault.or(foreign))
+            .collect()
     }
 
     fn honest(class: usize) -> usize {

@@ -14,17 +14,17 @@ const CLASSES: usize = 5;
 const WIDTH: usize = 24;
 
 /// Draws of one seed.
-struct Draws(Stream);
+pub(super) struct Draws(Stream);
 
 impl Draws {
-    fn new(seed: u32) -> Self {
+    pub(super) fn new(seed: u32) -> Self {
         let mut params = ParamSet::new();
         params.insert("seed", &[1], vec![seed as f32]).unwrap();
         Self(Stream::of(&params))
     }
 
     /// Nearly normal.
-    fn normal(&mut self) -> f64 {
+    pub(super) fn normal(&mut self) -> f64 {
         (0..12).map(|_| self.0.unit()).sum::<f64>() - 6.0
     }
 
