@@ -8,7 +8,7 @@
 //!
 //! `n_c`, `mu_c` and `tr W` are the node's own, so that no liar moves them. `m` is the noise of a group in lengths of a sample, of which
 //! counts have the share `a` and class sums `b`. Sums of honest groups have a T
-//! of about 1: on Fashion-MNIST, 20 nodes of 405 images in groups of four, 0.3 to 1.5. With one liar of labels among the four it was 5 to 90.
+//! of about 1: on Fashion-MNIST, 20 nodes of 405 images in groups of four, 0.3 to 1.5. With liars of labels among the four it was about 5 to 90.
 //! Nothing else is asked of them than that they fit the own ones: five groups are too few to judge each other. Of classes that
 //! the node hardly has it knows nothing, and believes what it is told.
 //!
