@@ -113,6 +113,7 @@ impl<'de> Deserialize<'de> for ProxySet {
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct InlineProxies {
+    /// The encoded proxies.
     #[serde(with = "serde_bytes")]
     bytes: Vec<u8>,
     /// What the bytes say, once somebody asked.

@@ -117,7 +117,9 @@ pub trait Registrar: Send + Sync + fmt::Debug {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum JoinAnswer {
+    /// "You are a member."
     Admitted(Admitted),
+    /// "This ticket does not count."
     Refused(JoinRefusal),
 }
 

@@ -39,9 +39,13 @@ const MAX_KEPT: usize = 4096;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Presence {
+    /// The federation.
     pub(crate) federation: FederationId,
+    /// Who is there.
     pub(crate) node: NodeId,
+    /// What it is.
     pub(crate) role: Role,
+    /// When it was said, by the member's clock.
     pub(crate) issued_at: Timestamp,
     /// For how long this counts; 0 says that the member goes.
     pub(crate) seconds: u32,
@@ -53,8 +57,10 @@ pub(crate) struct Presence {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SignedPresence {
+    /// The encoded [`Presence`].
     #[serde(with = "serde_bytes")]
     payload: Vec<u8>,
+    /// The member's signature.
     #[serde(with = "serde_bytes")]
     signature: Vec<u8>,
 }

@@ -154,8 +154,11 @@ impl From<Heard> for (NodeId, u64, u64, u64) {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Digest {
+    /// The first author of the range.
     pub(crate) first: NodeId,
+    /// The last one.
     pub(crate) last: NodeId,
+    /// What was received of each.
     pub(crate) heard: Bounded<Heard, MAX_DIGEST>,
 }
 
@@ -163,6 +166,7 @@ pub(crate) struct Digest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SyncRequest {
+    /// What the sender has received.
     pub(crate) digest: Digest,
     /// The sender is new here and wants all adverts, also those that gossip may be bringing to others right now.
     pub(crate) everything: bool,
@@ -180,6 +184,7 @@ pub(crate) struct SyncRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SyncReply {
+    /// Adverts that the asking node lacks.
     pub(crate) adverts: Bounded<SignedAdvert, MAX_SYNC_ADVERTS>,
     /// The range has more adverts than fit.
     pub(crate) more: bool,
@@ -203,12 +208,17 @@ pub(crate) enum Scope {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Record {
+    /// The federation.
     pub(crate) federation: FederationId,
+    /// Whose addresses.
     pub(crate) node: NodeId,
+    /// Who may receive them.
     pub(crate) scope: Scope,
     /// Binary multiaddresses without the node id.
     pub(crate) addresses: Bounded<serde_bytes::ByteBuf, MAX_ADDRESSES>,
+    /// When it was said, by the node's clock.
     pub(crate) issued_at: Timestamp,
+    /// For how long it counts.
     pub(crate) minutes: u16,
 }
 
@@ -216,8 +226,10 @@ pub(crate) struct Record {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SignedRecord {
+    /// The encoded [`Record`].
     #[serde(with = "serde_bytes")]
     pub(crate) payload: Vec<u8>,
+    /// The node's signature.
     #[serde(with = "serde_bytes")]
     pub(crate) signature: Vec<u8>,
 }
@@ -226,6 +238,7 @@ pub(crate) struct SignedRecord {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PeersRequest {
+    /// The sender's own records.
     pub(crate) mine: Bounded<SignedRecord, 2>,
 }
 
@@ -233,6 +246,7 @@ pub(crate) struct PeersRequest {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct PeersReply {
+    /// Records of others, as they signed them.
     pub(crate) records: Bounded<SignedRecord, MAX_RECORDS>,
 }
 
@@ -245,7 +259,9 @@ pub(crate) const MAX_BLOB_HEADER: usize = 1 << 10;
 pub(crate) struct BlobAsk {
     /// Returns in the answer.
     pub(crate) id: u32,
+    /// The blob, by its hash.
     pub(crate) blob: BlobId,
+    /// Which part of it.
     pub(crate) want: Want,
 }
 
@@ -259,6 +275,7 @@ pub(crate) enum Want {
     Segment(u32),
     /// One segment, packed where that is worthwhile.
     Packed {
+        /// Its number.
         index: u32,
         /// Bytes of one number.
         width: Width,
@@ -266,14 +283,19 @@ pub(crate) enum Want {
         base: Option<BlobId>,
     },
     /// Nothing yet: the receiver should fetch the blob, which an advert names in this size.
-    Bring { size: u64 },
+    Bring {
+        /// Bytes of the blob.
+        size: u64,
+    },
 }
 
 /// The header before the bytes, or in their place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct BlobAnswer {
+    /// That of the request.
     pub(crate) id: u32,
+    /// What follows.
     pub(crate) outcome: Answer,
 }
 
@@ -285,6 +307,7 @@ pub(crate) enum Answer {
     Bytes(u32),
     /// This many bytes follow. They unpack to a longer segment.
     Packed {
+        /// How many.
         bytes: u32,
         /// Whether they are the difference of the segment to the named base.
         against: bool,

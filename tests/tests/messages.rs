@@ -1,0 +1,527 @@
+//! Every field of every message between members is in the book, with what it says of a node's data. The page is made from the
+//! source files of the messages, so a field that is added is missed here. `UPDATE_DOCS=1` writes the page.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use quote::ToTokens as _;
+use syn::{Attribute, Fields, Item, Type};
+
+/// What is sent where: a heading, what it is, and the types that the bytes there decode to.
+const CHANNELS: &[(&str, &str, &[&str])] = &[
+    (
+        "Adverts",
+        "Gossip and sync bring them to all members. Each is signed by its author.",
+        &["SignedAdvert", "Advert"],
+    ),
+    (
+        "On a new connection",
+        "Two nodes say this to each other before anything else. A stranger gets the greeting alone.",
+        &["Greeting", "HelloReply"],
+    ),
+    (
+        "Words of the organiser",
+        "Every member has all of them.",
+        &["SignedStatement", "Statement"],
+    ),
+    (
+        "Presence and addresses",
+        "Members tell each other who is there and where.",
+        &[
+            "SignedPresence",
+            "Presence",
+            "PeersRequest",
+            "PeersReply",
+            "Record",
+        ],
+    ),
+    (
+        "Sync",
+        "Two members compare what they have heard.",
+        &["SyncRequest", "SyncReply"],
+    ),
+    (
+        "Blobs",
+        "Parts are fetched by their hashes. Which parts there are, the adverts say.",
+        &["BlobAsk", "BlobAnswer"],
+    ),
+    (
+        "Joining",
+        "A node with a ticket says this to the organiser's process.",
+        &["JoinAsk", "JoinAnswer"],
+    ),
+];
+
+/// Types of the network crate that are read from bytes and are in no message.
+const NO_MESSAGES: &[&str] = &[
+    "Compression",
+    "Direction",
+    "Route",
+    "Absent",
+    "PeerInfo",
+    "TrafficSnapshot",
+    "InvitationSecret",
+];
+
+/// What a field says of the data of whoever sends it: in an open federation, under masks, and under a promise of ε.
+type Says = (&'static str, [&'static str; 3]);
+
+const AS_OPEN: &str = "the same";
+const OF_A_TABLE: &str =
+    "of a raw table: names, levels, ranges and gaps of the columns that `init` was given";
+const WHOM_IT_IS_LIKE: &str = "which parts the node has fetched, so whom its data are like";
+const NOT_OF_ONE: &str = "nothing: parts of single nodes are fetched to check sums alone";
+const NOT_SENT: &str = "is not sent";
+const POST: &str = "no more than ε allows";
+
+/// The fields that say something of a node's data, those in them included.
+const SAYING: &[Says] = &[
+    (
+        "Advert.issued_at",
+        [
+            "when the node was done: roughly, how many samples it has",
+            AS_OPEN,
+            AS_OPEN,
+        ],
+    ),
+    (
+        "Local.shared",
+        [
+            "parameters that were trained on the data",
+            "a masked vector: nothing by itself",
+            POST,
+        ],
+    ),
+    (
+        "Local.experts",
+        [
+            "experts, or sums and products of features: of fewer samples than features, who is in them",
+            NOT_SENT,
+            POST,
+        ],
+    ),
+    ("ExpertOffer.blob", ["see `Local.experts`", NOT_SENT, POST]),
+    (
+        "ExpertOffer.samples_routed",
+        [
+            "how samples fall into groups",
+            NOT_SENT,
+            "nothing: all count alike",
+        ],
+    ),
+    (
+        "Local.proxies",
+        [
+            "a weighted sum of feature vectors, or means by class",
+            NOT_SENT,
+            POST,
+        ],
+    ),
+    (
+        "ProxyOffer::Inline",
+        ["see `Local.proxies`", NOT_SENT, POST],
+    ),
+    ("ProxyOffer::Blob", ["see `Local.proxies`", NOT_SENT, POST]),
+    (
+        "InlineProxies.bytes",
+        ["see `Local.proxies`", NOT_SENT, POST],
+    ),
+    (
+        "Local.sketches",
+        ["what proxies say, more coarsely", NOT_SENT, POST],
+    ),
+    ("Local.peers", ["who has similar data", NOT_SENT, POST]),
+    (
+        "Local.statistics",
+        [
+            "sums and products of features, or means by class",
+            "is refused",
+            "is refused",
+        ],
+    ),
+    (
+        "Local.n_samples",
+        [
+            "how many training samples there are",
+            "nothing: it is 0",
+            "1, or what the release tells of",
+        ],
+    ),
+    (
+        "Member.shared",
+        [
+            "the part again that its update names",
+            "a masked vector: nothing by itself",
+            POST,
+        ],
+    ),
+    (
+        "Member.weight",
+        [
+            "how many training samples there are",
+            "nothing: all weigh the same",
+            POST,
+        ],
+    ),
+    (
+        "Global.mean",
+        [
+            "the mean of the members' parts",
+            "the sum of the members, or of a group",
+            POST,
+        ],
+    ),
+    (
+        "PoolOffer.kind",
+        ["which module the node offers", AS_OPEN, AS_OPEN],
+    ),
+    (
+        "PoolOffer.blob",
+        ["a module that was trained on the data", AS_OPEN, POST],
+    ),
+    (
+        "PoolOffer.score",
+        [
+            "how good the module is on held-out samples",
+            AS_OPEN,
+            "the same: held-out samples are not covered",
+        ],
+    ),
+    (
+        "Unmask.own_mask",
+        [
+            NOT_SENT,
+            "with all others' words: the sum, and no part",
+            AS_OPEN,
+        ],
+    ),
+    (
+        "Unmask.shares",
+        [NOT_SENT, "see `Unmask.own_mask`", AS_OPEN],
+    ),
+    ("Entry.value", [OF_A_TABLE, AS_OPEN, AS_OPEN]),
+    ("Hello.spec", ["see `Entry.value`", AS_OPEN, AS_OPEN]),
+    ("Admitted.spec", ["see `Entry.value`", AS_OPEN, AS_OPEN]),
+    ("SyncRequest.holds", [WHOM_IT_IS_LIKE, NOT_OF_ONE, POST]),
+    (
+        "SyncReply.holds",
+        ["see `SyncRequest.holds`", NOT_OF_ONE, POST],
+    ),
+    (
+        "SyncRequest.follows",
+        [
+            "whom its data are like, in a large federation",
+            NOT_OF_ONE,
+            POST,
+        ],
+    ),
+    (
+        "BlobAsk.blob",
+        [
+            "whom its data are like, to the node that is asked",
+            NOT_OF_ONE,
+            POST,
+        ],
+    ),
+];
+
+/// The fields that say nothing of anybody's data, by the message that has them.
+const SILENT: &[(&str, &str)] = &[
+    ("SignedAdvert", "payload signature"),
+    ("Advert", "federation author sequence round expires_at body"),
+    ("Sequence", "incarnation counter"),
+    (
+        "Body",
+        "Local Global Pool Withdraw Leave Fault Propose Agree Unmask",
+    ),
+    ("Local", "lineage parent follows offer"),
+    ("BlobRef", "id size"),
+    ("MaskOffer", "mask_key seal_key own_mask threshold holders"),
+    ("ShareHolder", "node sealed own_mask mask_key"),
+    ("Global", "members parent previous unmasked"),
+    ("Member", "node advert"),
+    ("PoolOffer", "lineage"),
+    ("Withdraw", "blobs"),
+    ("Fault", "accused evidence actual"),
+    ("Proposal", "members parent previous"),
+    ("Agreement", "survivors"),
+    ("Unmask", "survivors"),
+    ("Greeting", "protocol proof certificate"),
+    ("SignedStatement", "payload signature"),
+    ("HelloReply", "Hello Unwelcome"),
+    (
+        "Hello",
+        "protocol software role federation clock certificate",
+    ),
+    ("Role", "Node Aggregator"),
+    ("Entry", "key"),
+    ("Absence", "Unknown Revoked Expired Role"),
+    ("Statement", "organiser serial issued_at ruling"),
+    ("Ruling", "Admit Revoke Extend"),
+    ("Certificate", "node name role not_after"),
+    ("Extension", "federation after rounds settings"),
+    ("SignedPresence", "payload signature"),
+    (
+        "Presence",
+        "federation node role issued_at seconds certificate",
+    ),
+    ("PeersRequest", "mine"),
+    ("PeersReply", "records"),
+    ("SignedRecord", "payload signature"),
+    (
+        "Record",
+        "federation node scope addresses issued_at minutes",
+    ),
+    ("Scope", "Loopback Network"),
+    ("SyncRequest", "digest everything wanted statements"),
+    ("Digest", "first last heard"),
+    ("Heard", "author newest seen"),
+    ("SyncReply", "adverts more statements"),
+    ("BlobAsk", "id want"),
+    ("Want", "List Segment Packed Bring"),
+    ("Want::Packed", "index width base"),
+    ("Want::Bring", "size"),
+    ("Width", "Two Four"),
+    ("BlobAnswer", "id outcome"),
+    ("Answer", "Bytes Packed NotHeld Later Failed"),
+    ("Answer::Packed", "bytes against"),
+    ("JoinAsk", "invitation proof"),
+    ("JoinAnswer", "Admitted Refused"),
+    ("Admitted", "statements"),
+    ("JoinRefusal", "Unknown Used Expired Revoked Broken"),
+];
+
+#[derive(Debug, Clone)]
+struct Message {
+    about: String,
+    fields: Vec<Field>,
+}
+
+#[derive(Debug, Clone)]
+struct Field {
+    /// As it is listed: `Local.shared`, `Body::Local`.
+    name: String,
+    meaning: String,
+    types: BTreeSet<String>,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Returns the first sentence of a comment, without links to code.
+fn sentence(attributes: &[Attribute]) -> String {
+    let lines = attributes.iter().filter_map(|attribute| {
+        let value = &attribute.meta.require_name_value().ok()?.value;
+        let syn::Expr::Lit(syn::ExprLit {
+            lit: syn::Lit::Str(text),
+            ..
+        }) = value
+        else {
+            return None;
+        };
+        attribute.path().is_ident("doc").then(|| text.value())
+    });
+    let text = lines.collect::<Vec<_>>().join(" ");
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let text = text.replace("[`", "`").replace("`]", "`");
+    text.split_inclusive(". ")
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .replace('|', "\\|")
+}
+
+fn has_word(attributes: &[Attribute], wanted: &str) -> bool {
+    attributes
+        .iter()
+        .any(|attribute| attribute.to_token_stream().to_string().contains(wanted))
+}
+
+fn names_in(ty: &Type) -> BTreeSet<String> {
+    let text = ty.to_token_stream().to_string();
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words
+        .filter(|word| !word.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn fields_of(owner: &str, fields: &Fields) -> Vec<Field> {
+    let named = fields
+        .iter()
+        .filter(|field| !has_word(&field.attrs, "skip)"));
+    named
+        .map(|field| {
+            let name = field
+                .ident
+                .as_ref()
+                .map_or("0".to_owned(), ToString::to_string);
+            Field {
+                name: format!("{owner}.{name}"),
+                meaning: sentence(&field.attrs),
+                types: names_in(&field.ty),
+            }
+        })
+        .collect()
+}
+
+/// Reads the types of a crate that come from bytes.
+fn read(folder: &Path, found: &mut BTreeMap<String, Message>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            if !path.ends_with("tests") {
+                read(&path, found);
+            }
+        } else if path.extension().is_some_and(|end| end == "rs") && !path.ends_with("tests.rs") {
+            let file = syn::parse_file(&fs::read_to_string(&path).unwrap()).unwrap();
+            for item in &file.items {
+                if let Some((name, message)) = message(item) {
+                    found.insert(name, message);
+                }
+            }
+        }
+    }
+}
+
+fn message(item: &Item) -> Option<(String, Message)> {
+    let (name, attributes, fields) = match item {
+        Item::Struct(item) => {
+            let name = item.ident.to_string();
+            // What has one field without a name is a number, a hash or bytes of its own kind.
+            let fields = match &item.fields {
+                Fields::Named(_) => fields_of(&name, &item.fields),
+                Fields::Unnamed(_) | Fields::Unit => Vec::new(),
+            };
+            (name, &item.attrs, fields)
+        }
+        Item::Enum(item) => {
+            let name = item.ident.to_string();
+            let mut fields = Vec::new();
+            for variant in &item.variants {
+                let variant_name = format!("{name}::{}", variant.ident);
+                let inner = fields_of(&variant_name, &variant.fields);
+                fields.push(Field {
+                    name: variant_name,
+                    meaning: sentence(&variant.attrs),
+                    types: inner.iter().flat_map(|field| field.types.clone()).collect(),
+                });
+                if matches!(variant.fields, Fields::Named(_)) {
+                    fields.extend(inner);
+                }
+            }
+            (name, &item.attrs, fields)
+        }
+        _ => return None,
+    };
+    let about = sentence(attributes);
+    has_word(attributes, "Deserialize").then_some((name, Message { about, fields }))
+}
+
+/// Returns the messages that a type is made of, itself first.
+fn within(name: &str, all: &BTreeMap<String, Message>, order: &mut Vec<String>) {
+    let Some(message) = all.get(name) else { return };
+    if message.fields.is_empty() || order.iter().any(|known| known == name) {
+        return;
+    }
+    order.push(name.to_owned());
+    let inner: Vec<String> = message
+        .fields
+        .iter()
+        .flat_map(|field| field.types.clone())
+        .collect();
+    inner.iter().for_each(|name| within(name, all, order));
+}
+
+fn messages() -> BTreeMap<String, Message> {
+    let mut all = BTreeMap::new();
+    for folder in ["crates/core/src", "crates/net/src"] {
+        read(&root().join(folder), &mut all);
+    }
+    all
+}
+
+fn says_nothing() -> BTreeSet<String> {
+    let names = SILENT.iter().flat_map(|(owner, fields)| {
+        fields.split_whitespace().map(move |field| {
+            let is_variant = field.starts_with(char::is_uppercase);
+            format!("{owner}{}{field}", if is_variant { "::" } else { "." })
+        })
+    });
+    names.collect()
+}
+
+#[test]
+fn no_message_is_forgotten() {
+    let mut of_net = BTreeMap::new();
+    read(&root().join("crates/net/src"), &mut of_net);
+    let (all, mut reached) = (messages(), Vec::new());
+    for root in CHANNELS.iter().flat_map(|(_, _, roots)| *roots) {
+        within(root, &all, &mut reached);
+    }
+    for (name, message) in &of_net {
+        let is_known = NO_MESSAGES.contains(&name.as_str()) || reached.contains(name);
+        assert!(
+            is_known || message.fields.is_empty(),
+            "{name} is in no channel of this test"
+        );
+    }
+}
+
+#[test]
+fn every_field_of_every_message_is_in_the_book() {
+    let all = messages();
+    let (saying, silent) = (BTreeMap::from_iter(SAYING.iter().copied()), says_nothing());
+    let (mut known, mut missing) = (BTreeSet::new(), Vec::new());
+    let mut told = String::from("| field | open | `masked` | `dp:EPSILON` |\n|---|---|---|---|\n");
+    let mut listed = String::new();
+    let mut order = Vec::new();
+    for (heading, about, roots) in CHANNELS {
+        write!(listed, "\n## {heading}\n\n{about}\n").unwrap();
+        let before = order.len();
+        roots.iter().for_each(|root| within(root, &all, &mut order));
+        for name in &order[before..] {
+            let Message { about, fields } = &all[name];
+            write!(listed, "\n`{name}`: {about}\n\n| field | is |\n|---|---|\n").unwrap();
+            for field in fields {
+                let (name, meaning) = (&field.name, &field.meaning);
+                if meaning.is_empty() {
+                    missing.push(format!("{name} has no comment"));
+                }
+                writeln!(listed, "| `{name}` | {meaning} |").unwrap();
+                if let Some([open, masked, promised]) = saying.get(name.as_str()) {
+                    writeln!(told, "| `{name}` | {open} | {masked} | {promised} |").unwrap();
+                } else if !silent.contains(name) {
+                    missing.push(format!("{name} says what of the data? {meaning}"));
+                }
+                known.insert(name.clone());
+            }
+        }
+    }
+    let gone = saying
+        .keys()
+        .map(|name| (*name).to_owned())
+        .chain(silent)
+        .filter(|name| !known.contains(name));
+    missing.extend(gone.map(|name| format!("{name} is in no message")));
+    assert!(missing.is_empty(), "{}", missing.join("\n"));
+    let head = "# Messages, field by field\n\n\
+        This is all that members send each other. The page is made from the source files of the messages, and a test fails if a\n\
+        field is missing. What each mode of privacy hides is told by [what others can see](../explanation/privacy.md).\n\n\
+        ## What says something of a node's data\n\n\
+        A field that names a blob by its hash stands for the content of the blob. All other fields say nothing of anybody's data.\n\n";
+    let path = root().join("docs/reference/messages.md");
+    let wanted = format!("{head}{told}{listed}");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs::write(&path, &wanted).unwrap();
+    }
+    let found = fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        found == wanted,
+        "docs/reference/messages.md is not up to date: run this test with UPDATE_DOCS=1"
+    );
+}
