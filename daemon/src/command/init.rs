@@ -4,11 +4,13 @@
 //! another run of what is there.
 
 mod prepared;
+mod privacy;
 mod run_id;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use fednode_core::spec::PrivacyMode;
 use fednode_core::{FederationSpec, MemberName, NodeId, Role};
 use fednode_data::DataSource;
 use fednode_net::{Identity, NetworkKey};
@@ -71,7 +73,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         run_id::refuse_if_used(&state)?;
     }
     let organised = Entry::of(&args.dir.join(organiser::FOLDER));
-    let prepared = Federation::prepare(args)?;
+    let prepared = Federation::prepare(args, form)?;
     let (spec, organiser) = (&prepared.spec, prepared.organiser.as_ref());
     // Before the new spec is written: a plain start must find both of one run.
     let aside = if args.again {
@@ -91,6 +93,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         &Prepared {
             node_id: identity.node_id().to_string(),
             federation: spec.id().to_string(),
+            privacy: spec.privacy.mode(),
             files,
             folder: args.dir.clone(),
             to_edit: if is_new {
@@ -272,6 +275,8 @@ fn unwritable(path: &Path, error: &std::io::Error) -> anyhow::Error {
 struct Prepared {
     node_id: String,
     federation: String,
+    #[serde(serialize_with = "privacy::as_text")]
+    privacy: PrivacyMode,
     folder: PathBuf,
     files: Vec<Entry>,
     organises: bool,
@@ -337,8 +342,10 @@ impl Report for Prepared {
             format!(" edit {config} ({}), then", self.to_edit.join(", "))
         };
         format!(
-            "{files}{aside}{old}\nnode        {}\nfederation  {}\n\nNext:{edit}\n  fednode start --config {config}\n{others}",
-            self.node_id, self.federation,
+            "{files}{aside}{old}\nnode        {}\nfederation  {}\nprivacy     {}\n\nNext:{edit}\n  fednode start --config {config}\n{others}",
+            self.node_id,
+            self.federation,
+            privacy::in_words(self.privacy),
         )
     }
 }

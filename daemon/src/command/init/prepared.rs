@@ -10,12 +10,13 @@ use fednode_runtime::exit::ExitCode;
 use fednode_runtime::organiser::{self, Organiser};
 use fednode_store::whole_file;
 
-use super::{Args, Entry, run_id, source, unwritable, write_if_absent};
+use super::{Args, Entry, privacy, run_id, source, unwritable, write_if_absent};
 use crate::command::start::read_and_tell;
 use fednode_cli::data::{self, Division};
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::federation;
 use fednode_cli::files::SPEC as SPEC_FILE;
+use fednode_cli::output::Form;
 
 /// The federation that is prepared.
 pub(super) struct Federation {
@@ -29,7 +30,7 @@ pub(super) struct Federation {
 
 impl Federation {
     /// Reads the spec that is there, or makes one.
-    pub(super) fn prepare(args: &Args) -> anyhow::Result<Self> {
+    pub(super) fn prepare(args: &Args, form: Form) -> anyhow::Result<Self> {
         let path = args.dir.join(SPEC_FILE);
         let file = Entry::of(&path);
         if file.existed {
@@ -42,7 +43,7 @@ impl Federation {
             );
             return Err(fail(ExitCode::Configuration, text));
         }
-        Self::new(args, &path, file)
+        Self::new(args, &path, file, form)
     }
 
     fn that_is_there(args: &Args, path: &Path, file: Entry) -> anyhow::Result<Self> {
@@ -71,11 +72,11 @@ impl Federation {
         })
     }
 
-    fn new(args: &Args, path: &Path, file: Entry) -> anyhow::Result<Self> {
+    fn new(args: &Args, path: &Path, file: Entry, form: Form) -> anyhow::Result<Self> {
         let source = source(args)?;
         let facts = data::facts(&source)?;
         data::warn_of_table(&source, None)?;
-        let federation = with_partition(args, &source);
+        let federation = privacy::with_answer(args, &source, form)?;
         let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
         if facts.is_table
             && data::is_own(&spec.data.partition)
@@ -126,7 +127,7 @@ fn make_organiser(dir: &Path) -> anyhow::Result<Organiser> {
 
 /// Returns the flags with a partition: whoever prepares a federation with a table of its own wants each node to have its own,
 /// unless something else is said.
-fn with_partition(args: &Args, source: &DataSource) -> federation::Args {
+pub(super) fn with_partition(args: &Args, source: &DataSource) -> federation::Args {
     let federation = &args.federation;
     let is_said = federation.partition.is_some()
         || federation.partition_file.is_some()
