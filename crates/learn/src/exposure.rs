@@ -11,9 +11,12 @@
 //! | a second moment | leverage: who lies within the span of the samples | the project's study, 5b |
 //! | sums with noise | matched filter: how much the sums say of the sample, beyond its likes | the same |
 //! | parameters | loss: samples that were trained on fit better | Yeom et al., CSF 2018 |
+//! | class sums | images redrawn by a linear decoder ([`redrawn`]) | the project's study, 5a |
 //!
 //! An attack is a lower bound. A stronger one may find more, and what it finds is not below. Noise has an upper bound too:
 //! that of the strongest attack on a Gaussian release, which knows all samples but one.
+
+mod redrawn;
 
 use burn::tensor::{Device, Tensor};
 use fednode_data::Samples;
@@ -22,6 +25,9 @@ use serde::Serialize;
 
 use crate::class_statistics::for_each_batch;
 use crate::weights;
+
+pub use redrawn::Redrawn;
+pub(crate) use redrawn::{ClassSums, Images, one_image, own_classes};
 
 /// The share of false alarms at which hits are counted.
 pub const FALSE_ALARMS: f64 = 0.01;
@@ -132,11 +138,6 @@ pub(crate) fn leverage(
         return None;
     };
     Exposure::of(published, "leverage", &inside, &outside)
-}
-
-/// Returns the product of two rows.
-pub(crate) fn dot(a: &[f32], b: impl IntoIterator<Item = f64>) -> f64 {
-    a.iter().zip(b).map(|(a, b)| f64::from(*a) * b).sum()
 }
 
 /// Returns the probability that a member's score is above another's; equal scores count by half.

@@ -17,6 +17,7 @@
 //!
 //! Where ε and the number of samples say that noise is too large, there is no classifier, and the node says so.
 
+mod canaries;
 mod choosing;
 mod exposing;
 mod groups;
@@ -51,6 +52,7 @@ use crate::metric::LEFT_OUT;
 use crate::model::{Initial, Net};
 use crate::weights::{self, Weights};
 
+pub use canaries::Canaried;
 use choosing::{AtHome, Choice, Judging};
 pub(crate) use groups::Own;
 pub use noise::NoiseKey;

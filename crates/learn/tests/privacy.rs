@@ -184,6 +184,53 @@ fn an_attack_finds_who_is_in_open_sums_and_not_in_noised_ones() {
     assert_eq!(fedavg.exposed_parameters().unwrap().attack, "loss");
 }
 
+/// In the project's study (5a) raw maps of one image gave 9.3 dB more than the public mean, and with noise of ε = 8 0.4.
+#[test]
+fn images_are_redrawn_from_open_sums_and_not_from_noised_ones() {
+    let mut open = node(&agreement(), 0);
+    open.prepare_release();
+    let [one, own] = &open.redrawn()[..] else {
+        panic!("one image, and the own classes");
+    };
+    assert_eq!((one.images, one.classes), (1.0, 40));
+    assert!(
+        one.redrawn > one.known + 3.0,
+        "{} {}",
+        one.known,
+        one.redrawn
+    );
+    assert!(own.redrawn > own.known, "{} {}", own.known, own.redrawn);
+    assert_eq!(one.pictures[0].each_ref().map(Vec::len), [64; 3]);
+    let mut noised = node(&promised(4.0), 0);
+    noised.prepare_release();
+    let one = &noised.redrawn()[0];
+    assert!(
+        one.redrawn < one.known + 0.5,
+        "{} {}",
+        one.known,
+        one.redrawn
+    );
+    // What has no sums has nothing to draw from.
+    let fedavg = fed::spec("fedavg", &[]);
+    assert!(node(&fedavg, 0).redrawn().is_empty());
+}
+
+/// Guesses tell a promise of 40 from one of 1, and break neither.
+#[test]
+fn canaries_are_guessed_as_far_as_noise_lets_them() {
+    let guessed = |epsilon: f64| {
+        let spec = promised(epsilon);
+        let found = node(&spec, 0).canaried(&spec.privacy).unwrap();
+        assert!(found.above < epsilon, "{found:?}");
+        assert_eq!((found.canaries, found.promised), (1000, epsilon));
+        found.above
+    };
+    assert!(guessed(40.0) > 3.0);
+    assert!(guessed(1.0) < 1.0);
+    let open = agreement();
+    assert_eq!(node(&open, 0).canaried(&open.privacy), None);
+}
+
 /// The digits as a table of 64 columns.
 fn table(index: usize) -> Arc<Split> {
     let as_rows = |samples: &Samples| {

@@ -14,6 +14,7 @@
 //! | [`sphere`] | a study of the project, 2.1 | features that noise spares, by public directions |
 //! | [`energy`] | PM-MoE Eq. 10 to 12 | how well others' modules fit a node, and which it drops |
 //! | [`blend`] | here | how much of the statistics expert, sample by sample |
+//! | [`redraw`] | a study of the project, 5a | inputs redrawn from mean features: an attack |
 //! | [`mod@screen`] | | what a received part must fulfil before it is mixed |
 //!
 //! Everything here is a pure function of its arguments: no tensors, threads, I/O, clocks or randomness, and the same
@@ -63,6 +64,7 @@ pub mod matching;
 pub mod merge;
 pub mod names;
 pub mod plan;
+pub mod redraw;
 pub mod ridge;
 pub mod rule;
 pub mod screen;

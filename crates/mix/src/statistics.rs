@@ -11,6 +11,7 @@
 //! The sums are additive, so a mean of them weighted by samples is as good as the sum: the result does not depend on a
 //! common factor. Classes that nobody has get probability 0. All in double precision.
 
+pub mod canaries;
 mod leverage;
 pub mod noised;
 pub mod robust;
@@ -176,7 +177,7 @@ impl Statistics {
         self.counts.iter().sum()
     }
 
-    /// Divides everything by a number.
+    /// Multiplies everything by a number.
     pub fn scale(&mut self, factor: f64) {
         let all = self
             .counts

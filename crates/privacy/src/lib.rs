@@ -13,6 +13,7 @@
 //! | [`pld`] | a tighter number for training runs that are known beforehand |
 //! | [`budget`] | what was released, what it cost, and whether another release still fits |
 //! | [`statistics`] | the mechanism for class statistics: sensitivity, noise by statistic, shares of members |
+//! | [`one_run`] | the other side: the least ε that guesses of who is in a release give away |
 //! | [`discrete`] | noise on whole numbers, drawn without a float |
 //! | [`rounded`] | the same for training, where it has to be fast |
 //!
@@ -63,6 +64,7 @@ pub mod budget;
 pub mod discrete;
 pub mod gaussian;
 mod normal;
+pub mod one_run;
 pub mod pld;
 pub mod rdp;
 pub mod rounded;

@@ -2,10 +2,15 @@
 //!
 //! The settings are those of `fednode start`, so it answers before a node joins what the node would publish. With a state
 //! folder that holds a model it answers for that.
+//!
+//! Three questions: can others tell who is in the data, can they draw them, and is more told than the federation promises?
 
+mod pictures;
+
+use std::path::PathBuf;
 use std::sync::Arc;
 
-use fednode_learn::{Exposure, Learner};
+use fednode_learn::{Canaried, Exposure, Learner, Redrawn};
 use fednode_measure::clopper_pearson;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::releases::{Entry, Releases};
@@ -13,7 +18,7 @@ use serde::Serialize;
 
 use fednode_cli::data::Mine;
 use fednode_cli::device::Choice;
-use fednode_cli::failure::{OrFail, no_learner};
+use fednode_cli::failure::{OrFail, fail, no_learner};
 use fednode_cli::initial;
 use fednode_cli::model::{Model, SPEC_FILE};
 use fednode_cli::output::{self, Form, Report};
@@ -28,16 +33,25 @@ const CERTAIN: f64 = 0.95;
 const LEVEL: f64 = 0.95;
 /// Up to which area an attack does hardly better than guessing, with some hundred samples.
 const GUESSING: f64 = 0.55;
+/// From how many dB on a redrawn image shows more than is known without it.
+const SHOWS: f64 = 0.5;
+/// From how many dB on it is nearer to the true one by half.
+const CLEAR: f64 = 3.0;
 
 /// What is typed: as for `fednode start`.
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     own: Own,
+    /// A new folder for pictures of this node's images: the true ones above, those known before, and those redrawn from what it
+    /// publishes.
+    #[arg(long, value_name = "FOLDER")]
+    pictures: Option<PathBuf>,
 }
 
 /// Attacks what the node publishes, and prints what the attacks reach.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
+    pictures::check(args.pictures.as_deref())?;
     let config = args.own.resolve()?;
     fednode_runtime::allocator::settle();
     let spec = read_spec(&config)?;
@@ -60,10 +74,24 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     // What was not trained yet says nothing of any sample.
     let parameters = has_state.then(|| learner.exposed_parameters()).flatten();
     let attacks = learner.exposed_statistics().into_iter().chain(parameters);
+    let redrawn = learner.redrawn();
+    let pictures = match &args.pictures {
+        Some(folder) if !redrawn.is_empty() => {
+            pictures::write(folder, &redrawn, mine.split.train.shape)?
+        }
+        Some(_) => {
+            let text = "nothing to draw: pictures are of class sums of images, and take held-out images to learn from";
+            return Err(fail(ExitCode::Data, text));
+        }
+        None => Vec::new(),
+    };
     let answer = Answer {
         privacy: spec.privacy.mode().to_string(),
         is_published: has_state,
         attacks: attacks.map(Attacked::new).collect(),
+        redrawn,
+        pictures,
+        canaries: learner.canaried(&spec.privacy),
         spent: Spent::of(owner, &entries)?,
         releases: entries,
     };
@@ -101,6 +129,12 @@ struct Answer {
     is_published: bool,
     /// What attacks reach.
     attacks: Vec<Attacked>,
+    /// What can be drawn of the images.
+    redrawn: Vec<Redrawn>,
+    /// Where pictures of that lie.
+    pictures: Vec<PathBuf>,
+    /// Which ε guesses of canaries rule out.
+    canaries: Option<Canaried>,
     /// What the releases of this node cost together.
     spent: Spent,
     /// What has left this node, as its file of releases has it.
@@ -143,11 +177,84 @@ impl Report for Answer {
              area: how often an attack ranks a training sample above another one; 0.5 is guessing, 1 is certainty.\n\
              found at 1 %: training samples found where 1 % of the others are taken for such, too, with the interval that\n\
              holds 95 times of 100; it takes 100 others.\n\
-             area at most: what no attack exceeds, whatever it knows; a dash where nothing bounds it.\n{}",
+             area at most: what no attack exceeds, whatever it knows; a dash where nothing bounds it.\n{}{}{}",
             self.privacy,
+            self.drawings(),
+            self.canaries.as_ref().map(guessed).unwrap_or_default(),
             self.spent.sentence()
         )
     }
+}
+
+impl Answer {
+    /// Says what can be drawn of the images; nothing of what are none.
+    fn drawings(&self) -> String {
+        if self.redrawn.is_empty() {
+            return String::new();
+        }
+        let columns = [
+            text("redrawn from"),
+            number("classes"),
+            number("images each"),
+            number("known, dB"),
+            number("redrawn, dB"),
+            number("more"),
+        ];
+        let row = |redrawn: &Redrawn| {
+            vec![
+                redrawn.published.clone(),
+                redrawn.classes.to_string(),
+                format!("{:.0}", redrawn.images),
+                format!("{:.1}", redrawn.known),
+                format!("{:.1}", redrawn.redrawn),
+                format!("{:+.1}", redrawn.redrawn - redrawn.known),
+            ]
+        };
+        let rows: Vec<Vec<String>> = self.redrawn.iter().map(row).collect();
+        let words: String = self.redrawn.iter().map(drawn).collect();
+        let pictures = self.pictures.iter();
+        let pictures: String = pictures
+            .map(|path| format!("picture: {}\n", path.display()))
+            .collect();
+        format!(
+            "\n{}\n{words}\ndB: how near an image comes to the true one, as the peak signal-to-noise ratio. Known is the mean of\n\
+             other images of the class; redrawn is what a decoder makes of the sums.\n{pictures}\n",
+            render(&columns, &rows)
+        )
+    }
+}
+
+/// Says in words what can be drawn.
+fn drawn(redrawn: &Redrawn) -> String {
+    let (published, more) = (&redrawn.published, redrawn.redrawn - redrawn.known);
+    if more >= CLEAR {
+        format!("! {published}: whoever sees it can draw what is in the data\n")
+    } else if more > SHOWS {
+        format!("! {published}: whoever sees it can draw a little more than is known without it\n")
+    } else {
+        format!("  {published}: this attack draws no more than is known without it\n")
+    }
+}
+
+/// Says which ε guesses of canaries rule out.
+fn guessed(canaried: &Canaried) -> String {
+    let Canaried {
+        canaries,
+        guesses,
+        right,
+        above,
+        promised,
+        ..
+    } = canaried;
+    let verdict = if above > promised {
+        "! that is MORE than is promised: by chance once in twenty times, else a defect; run it again, and report it"
+    } else {
+        "  the promise stands this test"
+    };
+    format!(
+        "canaries: {canaries} were put into such a release or left out, by a coin each. Of the {guesses} surest guesses {right} \
+         were right,\nso epsilon is above {above:.2}, 95 times of 100; promised is {promised}\n{verdict}\n"
+    )
 }
 
 fn row(attacked: &Attacked) -> Vec<String> {
@@ -210,6 +317,23 @@ mod tests {
             attacks: [attack(1.0, None), attack(0.52, Some([0.743, 0.081]))]
                 .map(Attacked::new)
                 .into(),
+            redrawn: vec![Redrawn {
+                published: "class sums of 1024 numbers, of a class of one image".into(),
+                classes: 40,
+                images: 1.0,
+                known: 13.2,
+                redrawn: 22.5,
+                pictures: Vec::new(),
+            }],
+            pictures: vec!["drawn/one-image.png".into()],
+            canaries: Some(Canaried {
+                published: "sums".into(),
+                canaries: 1000,
+                guesses: 100,
+                right: 84,
+                above: 1.19,
+                promised: 4.0,
+            }),
             spent: Spent {
                 epsilon: 4.0,
                 delta: 1e-5,
@@ -226,5 +350,9 @@ mod tests {
         assert!(text.contains("25.0 % (20.2 % to 30.3 %)"), "{text}");
         assert!(text.contains("can tell who is in the data"), "{text}");
         assert!(text.contains("hardly better than guessing"), "{text}");
+        assert!(text.contains("+9.3"), "{text}");
+        assert!(text.contains("can draw what is in the data"), "{text}");
+        assert!(text.contains("epsilon is above 1.19"), "{text}");
+        assert!(text.contains("the promise stands"), "{text}");
     }
 }

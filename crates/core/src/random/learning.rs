@@ -40,6 +40,8 @@ pub enum Purpose {
     Silhouettes = 13,
     /// Where the search for public directions starts.
     Whitening = 14,
+    /// Noise that an attack at home is tried against.
+    Redrawing = 15,
     /// The initial parameters of a pool's gate.
     PoolGate = 16,
     /// The order of samples in an epoch of the pool stage.

@@ -2,11 +2,24 @@
 
 use burn::tensor::Device;
 use fednode_data::Samples;
+use fednode_mix::slots::GROUPS;
 
 use super::Agreement;
-use crate::exposure::{Exposure, Rows, leverage};
+use crate::exposure::{ClassSums, Exposure, Rows, leverage};
 
 impl Agreement {
+    /// Returns the class sums of so many samples, as they are. Published are their shares of one sample.
+    pub(crate) fn class_sums(&self, samples: usize) -> ClassSums<'_> {
+        let mut sums = self.read(&self.own.params()).joined(GROUPS);
+        sums.scale(samples as f64);
+        ClassSums {
+            published: format!("class sums of {} numbers", self.width),
+            sums,
+            noise: 0.0,
+            features: Box::new(|inputs| self.features_of(inputs)),
+        }
+    }
+
     /// Attacks the published scatter with samples that are in it and others that are not. Class sums tell less, and whoever has
     /// them has the scatter, too.
     pub(crate) fn exposures(

@@ -2,12 +2,16 @@
 
 use burn::tensor::activation::log_softmax;
 use fednode_core::Round;
+use fednode_core::spec::PrivacySpec;
 use fednode_data::Samples;
 
 use super::Learner;
 use crate::agreement::Agreement;
 use crate::algorithm::Role;
-use crate::exposure::{Exposure, FALSE_ALARMS, Rows};
+use crate::exposure::{
+    ClassSums, Exposure, FALSE_ALARMS, Images, Redrawn, Rows, one_image, own_classes,
+};
+use crate::noised::{Canaried, Noised};
 
 /// Most samples of a kind that are tried.
 const MOST: usize = 1000;
@@ -89,6 +93,37 @@ impl Learner {
             found.map(|exposure| Exposure { most, ..exposure })
         };
         self.publishes_parameters().then(attack).flatten()
+    }
+
+    /// Redraws images from the class sums that this node publishes. Nothing of what are no images, and without held-out ones.
+    pub fn redrawn(&self) -> Vec<Redrawn> {
+        let draw = || {
+            let noised = self.parts.noised.as_ref().map(Noised::class_sums);
+            let samples = self.data.train.len();
+            let agreement = self.parts.agreement.as_ref();
+            let open = || agreement.map(|own| own.class_sums(samples));
+            self.redrawn_of(&noised.or_else(open)?)
+        };
+        self.parts.device.run(draw).unwrap_or_default()
+    }
+
+    fn redrawn_of(&self, seen: &ClassSums<'_>) -> Option<Vec<Redrawn>> {
+        let tried = self.tried();
+        let (members, others) = tried.pair();
+        let images =
+            |some: &[&Samples]| Images::of(some, &seen.features, self.parts.device.tensors());
+        let (train, held_out) = (images(&members)?, images(&others)?);
+        let own = own_classes(seen, &self.data.train, &held_out);
+        let one = one_image(seen, &train, held_out);
+        Some(one.into_iter().chain(own).collect())
+    }
+
+    /// Puts canaries among the samples and guesses which are in the release, where statistics have a promise.
+    pub fn canaried(&self, privacy: &PrivacySpec) -> Option<Canaried> {
+        let noised = self.parts.noised.as_ref()?;
+        let (train, device) = (&self.data.train, &self.parts.device);
+        let guess = || noised.canaried(train, privacy, device.tensors());
+        device.run(guess)
     }
 
     fn tried(&self) -> Tried {

@@ -3,6 +3,7 @@
 use burn::tensor::Device;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
+use fednode_mix::statistics::canaries::product_of;
 use fednode_mix::statistics::noised::GRID;
 use fednode_privacy::gaussian::strongest_attack;
 use fednode_privacy::statistics::Shares;
@@ -10,7 +11,7 @@ use fednode_privacy::units::Noise;
 
 use super::solving::add;
 use super::{NoiseKey, Noised};
-use crate::exposure::{Exposure, FALSE_ALARMS, Rows, dot, leverage};
+use crate::exposure::{ClassSums, Exposure, FALSE_ALARMS, Rows, leverage};
 
 /// How far beyond the edge of the noise's spectrum an attacker goes, to be sure that a matrix can be inverted.
 const OVER_THE_EDGE: f64 = 1.2;
@@ -34,17 +35,13 @@ impl Noised {
             let score = |(at, (row, class)): (usize, (&[f32], usize))| {
                 let without = are_usual.then_some(at);
                 let usual = usual_product(row, class, &others, without);
-                product(row, class, &released) - total * usual
+                released.product(row, class) - total * usual
             };
             rows.iter().enumerate().map(score).collect()
         };
         let (inside, outside) = (score(&members, false), score(&others, true));
         let width = self.features.width();
-        let published = match (self.total, self.noise) {
-            (None, _) => format!("noised sums of {width} numbers"),
-            (Some(_), Some(_)) => format!("its part of a noised total of {width} numbers"),
-            (Some(_), None) => format!("its part of a total of {width} numbers"),
-        };
+        let published = self.published();
         let filter = Exposure::of(published.clone(), "matched filter", &inside, &outside);
         let noise = self.noise_seen();
         let entry = noise.map_or(0.0, Noise::get) / Shares::STUDY.parts().2.sqrt();
@@ -62,6 +59,27 @@ impl Noised {
 }
 
 impl Noised {
+    /// Returns the class sums that an attacker sees.
+    pub(crate) fn class_sums(&self) -> ClassSums<'_> {
+        let (_, of_sums, _) = Shares::STUDY.parts();
+        ClassSums {
+            published: self.published(),
+            sums: self.seen(),
+            noise: self.noise_seen().map_or(0.0, Noise::get) / of_sums.sqrt(),
+            features: Box::new(|inputs| self.features.of(inputs)),
+        }
+    }
+
+    /// Says what is published.
+    pub(super) fn published(&self) -> String {
+        let width = self.features.width();
+        match (self.total, self.noise) {
+            (None, _) => format!("noised sums of {width} numbers"),
+            (Some(_), Some(_)) => format!("its part of a noised total of {width} numbers"),
+            (Some(_), None) => format!("its part of a total of {width} numbers"),
+        }
+    }
+
     /// Returns what an attacker sees: the release, or what is left of a total for whoever knows the samples of all others.
     fn seen(&self) -> Statistics {
         match (self.total, self.noise_seen()) {
@@ -78,40 +96,21 @@ impl Noised {
     }
 
     /// Returns the noise of what an attacker sees. Of a total it is that of the fewest members.
-    fn noise_seen(&self) -> Option<Noise> {
+    pub(super) fn noise_seen(&self) -> Option<Noise> {
         let noise = self.noise?;
         let members = self.total.map_or(1, |total| total.fewest_of_one());
         Noise::new(noise.get() * f64::from(members).sqrt()).ok()
     }
 }
 
-/// Returns the product of a sample's vector with a sum of such vectors.
-fn product(row: &[f32], class: usize, sums: &Statistics) -> f64 {
-    let (of_counts, of_sums, of_scatter) = Shares::STUDY.parts();
-    let width = row.len();
-    let first = dot(row, sums.sums[class * width..][..width].iter().copied());
-    let mut products = sums.scatter.iter();
-    let mut second = 0.0;
-    for (at, left) in row.iter().enumerate() {
-        for (place, (right, entry)) in row[at..].iter().zip(products.by_ref()).enumerate() {
-            let twice = if place == 0 { 1.0 } else { 2.0 };
-            second += twice * f64::from(*left) * f64::from(*right) * entry;
-        }
-    }
-    of_counts * sums.counts[class] + of_sums * first + of_scatter * second
-}
-
 /// Returns the mean product of a sample's vector with those of others, one of them left out.
 fn usual_product(row: &[f32], class: usize, others: &Rows, without: Option<usize>) -> f64 {
-    let (of_counts, of_sums, of_scatter) = Shares::STUDY.parts();
     let mut sum = 0.0;
     for (at, (other, its_class)) in others.iter().enumerate() {
         if without == Some(at) {
             continue;
         }
-        let cosine = dot(row, other.iter().copied().map(f64::from));
-        let same = f64::from(u8::from(class == its_class));
-        sum += same * (of_counts + of_sums * cosine) + of_scatter * cosine * cosine;
+        sum += product_of((row, class), (other, its_class));
     }
     let count = others.classes.len() - usize::from(without.is_some());
     sum / (count as f64).max(1.0)
