@@ -69,7 +69,7 @@ const NO_MESSAGES: &[&str] = &[
 /// What a field says of the data of whoever sends it: in an open federation, under masks, and under a promise of ε.
 type Says = (&'static str, [&'static str; 3]);
 
-const AS_OPEN: &str = "the same";
+const AS_OPEN: &str = "as open";
 const OF_A_TABLE: &str =
     "of a raw table: names, levels, ranges and gaps of the columns that `init` was given";
 const WHOM_IT_IS_LIKE: &str = "which parts the node has fetched, so whom its data are like";
@@ -90,7 +90,7 @@ const SAYING: &[Says] = &[
     (
         "Local.shared",
         [
-            "parameters that were trained on the data",
+            "parameters that were trained on the data, and whatever else is averaged: class sums, means of columns, frequencies of classes",
             "a masked vector: nothing by itself",
             POST,
         ],
@@ -176,17 +176,17 @@ const SAYING: &[Says] = &[
     ),
     (
         "PoolOffer.kind",
-        ["which module the node offers", AS_OPEN, AS_OPEN],
+        ["which module the node offers", "is refused", AS_OPEN],
     ),
     (
         "PoolOffer.blob",
-        ["a module that was trained on the data", AS_OPEN, POST],
+        ["a module that was trained on the data", "is refused", POST],
     ),
     (
         "PoolOffer.score",
         [
             "how good the module is on held-out samples",
-            AS_OPEN,
+            "is refused",
             "the same: held-out samples are not covered",
         ],
     ),
@@ -195,12 +195,12 @@ const SAYING: &[Says] = &[
         [
             NOT_SENT,
             "with all others' words: the sum, and no part",
-            AS_OPEN,
+            NOT_SENT,
         ],
     ),
     (
         "Unmask.shares",
-        [NOT_SENT, "see `Unmask.own_mask`", AS_OPEN],
+        [NOT_SENT, "see `Unmask.own_mask`", NOT_SENT],
     ),
     ("Entry.value", [OF_A_TABLE, AS_OPEN, AS_OPEN]),
     ("Hello.spec", ["see `Entry.value`", AS_OPEN, AS_OPEN]),
@@ -222,6 +222,16 @@ const SAYING: &[Says] = &[
         "BlobAsk.blob",
         [
             "whom its data are like, to the node that is asked",
+            NOT_OF_ONE,
+            POST,
+        ],
+    ),
+    ("Want::Packed.base", [WHOM_IT_IS_LIKE, NOT_OF_ONE, POST]),
+    ("BlobAnswer.outcome", [WHOM_IT_IS_LIKE, NOT_OF_ONE, POST]),
+    (
+        "Digest.heard",
+        [
+            "whom the node follows, in a large federation",
             NOT_OF_ONE,
             POST,
         ],
@@ -277,15 +287,15 @@ const SILENT: &[(&str, &str)] = &[
     ),
     ("Scope", "Loopback Network"),
     ("SyncRequest", "digest everything wanted statements"),
-    ("Digest", "first last heard"),
+    ("Digest", "first last"),
     ("Heard", "author newest seen"),
     ("SyncReply", "adverts more statements"),
     ("BlobAsk", "id want"),
     ("Want", "List Segment Packed Bring"),
-    ("Want::Packed", "index width base"),
+    ("Want::Packed", "index width"),
     ("Want::Bring", "size"),
     ("Width", "Two Four"),
-    ("BlobAnswer", "id outcome"),
+    ("BlobAnswer", "id"),
     ("Answer", "Bytes Packed NotHeld Later Failed"),
     ("Answer::Packed", "bytes against"),
     ("JoinAsk", "invitation proof"),

@@ -62,10 +62,21 @@ fn a_swarm_with_a_promise_counts_what_each_node_releases() {
     // The owner sees it, with what attacks reach, and does not release any more by looking.
     let state = out.join("nodes/1/state");
     let mut look = fednode();
+    let drawn = folder.path().join("drawn");
     look.args(["privacy", "--json", "--config"]);
     look.arg(out.join("nodes/1/node.toml"));
+    look.arg("--pictures").arg(&drawn);
     let answer = json_of(&run(look));
     assert_eq!(answer["is_published"], true);
+    // It tests the promise, and draws what others could.
+    assert_eq!(answer["canaries"]["promised"], 40.0);
+    assert!(answer["canaries"]["above"].as_f64().unwrap() < 40.0);
+    let pictures = answer["pictures"].as_array().unwrap();
+    assert_eq!(pictures.len(), 2, "one image, and the own classes");
+    for picture in pictures {
+        let sheet = image::open(picture.as_str().unwrap()).unwrap();
+        assert!(sheet.width() > sheet.height(), "true, known and redrawn");
+    }
     let spent = answer["spent"]["epsilon"].as_f64().unwrap();
     assert!((39.9..=40.0).contains(&spent), "{answer}");
     assert_eq!(answer["attacks"][0]["attack"], "matched filter");

@@ -51,7 +51,7 @@ pub(crate) struct Args {
 
 /// Attacks what the node publishes, and prints what the attacks reach.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
-    pictures::check(args.pictures.as_deref())?;
+    pictures::make(args.pictures.as_deref())?;
     let config = args.own.resolve()?;
     fednode_runtime::allocator::settle();
     let spec = read_spec(&config)?;
@@ -81,6 +81,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         }
         Some(_) => {
             let text = "nothing to draw: pictures are of class sums of images, and take held-out images to learn from";
+            pictures::drop_empty(args.pictures.as_deref());
             return Err(fail(ExitCode::Data, text));
         }
         None => Vec::new(),
@@ -151,8 +152,10 @@ impl Report for Answer {
         if self.attacks.is_empty() {
             return format!(
                 "privacy {}: nothing that this node {tense} was attacked here. Trained parameters are, once it has taken part \
-                 and its state folder holds a model; and it takes held-out samples to compare with\n{}",
+                 and its state folder holds a model; and it takes held-out samples to compare with\n{}{}{}",
                 self.privacy,
+                self.drawings(),
+                self.canaries.as_ref().map(guessed).unwrap_or_default(),
                 self.spent.sentence()
             );
         }
@@ -243,17 +246,20 @@ fn guessed(canaried: &Canaried) -> String {
         guesses,
         right,
         above,
+        most,
         promised,
         ..
     } = canaried;
     let verdict = if above > promised {
         "! that is MORE than is promised: by chance once in twenty times, else a defect; run it again, and report it"
+    } else if most <= promised {
+        "  so few canaries cannot test so large an epsilon, whatever the noise"
     } else {
         "  the promise stands this test"
     };
     format!(
         "canaries: {canaries} were put into such a release or left out, by a coin each. Of the {guesses} surest guesses {right} \
-         were right,\nso epsilon is above {above:.2}, 95 times of 100; promised is {promised}\n{verdict}\n"
+         were right,\nso epsilon is above {above:.2}, 95 times of 100. Promised is {promised}, and so many guesses could show {most:.1} at most\n{verdict}\n"
     )
 }
 
@@ -332,6 +338,7 @@ mod tests {
                 guesses: 100,
                 right: 84,
                 above: 1.19,
+                most: 5.3,
                 promised: 4.0,
             }),
             spent: Spent {

@@ -21,6 +21,8 @@ use super::Rows;
 const MOST_IMAGES: usize = 40;
 /// Most images of which a decoder is learned: it inverts a matrix of as many rows.
 const MOST_OTHERS: usize = 600;
+/// Most numbers of all images of a kind: large images are fewer.
+const MOST_NUMBERS: usize = 1 << 24;
 /// The range of the values of an image, from black to white.
 const RANGE: f64 = 2.0;
 /// The smallest mean squared error that is told from none, as a share of the squared range.
@@ -73,7 +75,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Makes features of samples; nothing of what are no images.
+    /// Makes features of samples, of some where they are large; nothing of what are no images.
     pub(crate) fn of(
         samples: &[&Samples],
         features: &dyn Fn(Tensor<2>) -> Tensor<2>,
@@ -83,7 +85,14 @@ impl Images {
         if !samples.iter().all(are_images) {
             return None;
         }
-        let rows = Rows::of(samples, features, device);
+        let fewer = |samples: &&Samples| {
+            let most = most_images(samples.values_per_sample());
+            let some = spread(samples.len(), most);
+            samples.subset(&some.into_iter().map(|at| at as u32).collect::<Vec<_>>())
+        };
+        let samples: Vec<Samples> = samples.iter().map(fewer).collect();
+        let samples: Vec<&Samples> = samples.iter().collect();
+        let rows = Rows::of(&samples, features, device);
         let input = |samples: &Samples, at: usize| {
             let mut values = Vec::new();
             samples.write_batch(&[at as u32], &mut values);
@@ -121,7 +130,8 @@ impl Images {
     }
 
     fn decoder(&self) -> Option<Decoder> {
-        let some = self.some(&spread(self.len(), MOST_OTHERS));
+        let most = most_images(self.inputs.first().map_or(1, Vec::len));
+        let some = self.some(&spread(self.len(), most.min(MOST_OTHERS)));
         let others = Others {
             features: &some.features,
             inputs: &some.inputs,
@@ -184,7 +194,14 @@ pub(crate) fn own_classes(
             images: count,
         })
     };
-    let targets: Vec<Target> = (0..classes(seen)).filter_map(target).collect();
+    let present: Vec<usize> = (0..classes(seen))
+        .filter(|class| counts[*class] > 0.0)
+        .collect();
+    let most = most_images(train.values_per_sample()).min(MOST_IMAGES);
+    let some = spread(present.len(), most)
+        .into_iter()
+        .map(|at| present[at]);
+    let targets: Vec<Target> = some.filter_map(target).collect();
     judged(seen, "as they are", &decoder, &targets)
 }
 
@@ -209,13 +226,14 @@ fn judged(
         let each = pictures.iter().map(|all| psnr(&all[0], &all[which]));
         each.sum::<f64>() / count
     };
+    let (known, redrawn) = (near(1), near(2));
     (!targets.is_empty()).then(|| Redrawn {
         published: format!("{}, {which}", seen.published),
         classes: targets.len(),
         images: targets.iter().map(|target| target.images).sum::<f64>() / count,
-        known: near(1),
-        redrawn: near(2),
-        pictures: pictures.clone(),
+        known,
+        redrawn,
+        pictures,
     })
 }
 
@@ -227,6 +245,11 @@ fn psnr(truth: &[f32], drawn: &[f32]) -> f64 {
     });
     let error = squares.sum::<f64>() / truth.len() as f64 / (RANGE * RANGE);
     -10.0 * error.max(LEAST_ERROR).log10()
+}
+
+/// Returns how many images of so many numbers are looked at.
+fn most_images(numbers: usize) -> usize {
+    (MOST_NUMBERS / numbers.max(1)).max(1)
 }
 
 /// Returns at most so many positions in order, as far apart as they can be.

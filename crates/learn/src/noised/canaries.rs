@@ -6,9 +6,12 @@
 //!   a coin each    as it is published             fednode_mix::statistics::canaries       fednode_privacy::one_run
 //! ```
 //!
-//! The release is made in the way of the real one, and thrown away. So a mistake in the sensitivity or in the noise shows as an
-//! ε above the promised one. A canary is a random direction with a random class: no two have much in common, and nothing that
-//! a sample may do changes the sums by more.
+//! The release is made for this alone, and thrown away. It tests how long a sample is in the sums, and the noise that is drawn. It
+//! does not test features of real samples, the node's own secret, masks, or who else works together. A canary is a random
+//! direction with a random class: no two have much in common, and nothing that a sample may do changes the sums by more.
+//!
+//! There are fewer canaries than half the numbers of a release, since more of them would hide each other. What so few can rule
+//! out is bounded, whatever the noise. So that bound is told, too.
 
 use burn::tensor::Device;
 use fednode_core::random::nearly_normal;
@@ -24,10 +27,10 @@ use serde::Serialize;
 use super::solving::add;
 use super::{NoiseKey, Noised};
 
-/// Canaries: guessing inverts a matrix of as many rows.
+/// Most canaries: guessing inverts a matrix of as many rows.
 const CANARIES: u32 = 1000;
-/// How many guesses are made: the bound is the best of these, each at its share of the error.
-const GUESSES: [u32; 5] = [50, 100, 200, 500, 1000];
+/// Of how many canaries one is guessed, the surest ones: the bound is the best of these, each at its share of the error.
+const GUESSES: [u32; 5] = [20, 10, 5, 2, 1];
 /// How often a bound may be wrong.
 const ERROR: f64 = 0.05;
 
@@ -44,6 +47,8 @@ pub struct Canaried {
     pub right: u32,
     /// The ε that they rule out, 95 times of 100.
     pub above: f64,
+    /// The most that so many canaries could have ruled out.
+    pub most: f64,
     /// The ε that the federation promises.
     pub promised: f64,
 }
@@ -63,7 +68,8 @@ impl Noised {
         let exact = self.add_up(samples, device);
         let mut release = exact.clone();
         let (mut canaries, mut coins) = (Vec::new(), Vec::new());
-        for _ in 0..CANARIES {
+        let count = self.n_canaries();
+        for _ in 0..count {
             let (row, class) = self.canary(&mut random);
             let is_in = random.next_u32() & 1 == 1;
             if is_in {
@@ -78,26 +84,41 @@ impl Noised {
         let estimates = estimates(&unknown, &canaries, noise).ok()?;
         let mut guesses: Vec<(f64, bool)> = estimates.into_iter().zip(coins).collect();
         guesses.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
-        let bounds = GUESSES.map(|made| {
+        let bounds = GUESSES.map(|one_of| {
+            let made = count / one_of;
             let surest = guesses[..made as usize].iter();
             let right = surest.filter(|(estimate, is_in)| (*estimate > 0.0) == *is_in);
             let guesses = Guesses {
-                canaries: CANARIES,
+                canaries: count,
                 made,
                 right: right.count() as u32,
             };
             let error = ERROR / GUESSES.len() as f64;
-            (guesses, guesses.epsilon_above(delta, error))
+            let all = Guesses {
+                right: made,
+                ..guesses
+            };
+            let above = |guesses: Guesses| guesses.epsilon_above(delta, error);
+            (guesses, above(guesses), above(all))
         });
+        let most = bounds.iter().map(|bound| bound.2).fold(0.0, f64::max);
         let best = bounds.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
-        best.map(|(guesses, above)| Canaried {
+        best.map(|(guesses, above, _)| Canaried {
             published: self.published(),
-            canaries: CANARIES,
+            canaries: count,
             guesses: guesses.made,
             right: guesses.right,
             above,
+            most,
             promised,
         })
+    }
+
+    /// Returns how many canaries there are: at most half as many as there are numbers.
+    fn n_canaries(&self) -> u32 {
+        let (classes, width) = (self.classes, self.features.width());
+        let numbers = classes + classes * width + width * (width + 1) / 2;
+        CANARIES.min((numbers / 2) as u32)
     }
 
     /// Draws features of length 1 and a class.

@@ -1,7 +1,7 @@
 //! The one question of `fednode init`: what the other members may see of this node's data.
 //!
-//! It is asked of people at a terminal who make a new federation and did not say it. Enter is an answer where the data are public;
-//! whoever brings data of its own decides.
+//! It is asked of people at a terminal who make a new federation of several nodes and did not say it. Enter is an answer where
+//! the data are public. Whoever brings data of its own decides.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
@@ -19,8 +19,8 @@ use fednode_cli::output::Form;
 const QUESTION: &str = "\
 What may the other members see of a node's data?
   open          what the algorithm shares, as it is. Of few samples they can tell who is in them.
-  masked        sums over all nodes, and nothing of one node. It takes three nodes.
-  masked+dp:4   such sums with noise: hardly anybody can tell one sample, whoever sees them.
+  masked        sums over nodes, and nothing of one node while the others do not pool what they know. It takes three nodes.
+  masked+dp:4   such sums with noise, while at most a quarter of the nodes work together. It takes three nodes, too.
   dp:4          each node's own statistics or training, with all the noise. It takes no trust in anybody.
 Less than 4 hides more and costs more. `fednode privacy` measures what your data would tell.
 ";
@@ -38,8 +38,13 @@ pub(super) fn with_answer(
             .iter()
             .any(|set| set.key.starts_with("privacy."));
     let has_people = form == Form::Human && io::stdin().is_terminal() && io::stderr().is_terminal();
-    if has_people && !is_said {
-        let is_own = federation.partition.as_deref().is_some_and(data::is_own);
+    let is_alone = federation.nodes == Some(1);
+    if has_people && !is_said && !is_alone {
+        let set = federation.set.iter().rev();
+        let set = set.clone().find(|set| set.key == "data.partition");
+        let partition = set.map(|set| set.value.as_str());
+        let partition = partition.or(federation.partition.as_deref());
+        let is_own = partition.is_some_and(data::is_own);
         federation.privacy = ask(&mut io::stdin().lock(), &mut io::stderr(), is_own)?;
     }
     Ok(federation)
@@ -77,7 +82,11 @@ fn ask(
         let mut answer = String::new();
         let is_over = input.read_line(&mut answer)? == 0;
         match answer.trim() {
-            "" if is_over || !is_own => return Ok(None),
+            "" if is_over && is_own => {
+                let text = "no answer: say it with `--privacy`";
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            }
+            "" if !is_own => return Ok(None),
             "" => writeln!(output, "Your data are your own: type one of the four.")?,
             answer => match answer.parse() {
                 Ok(mode) => return Ok(Some(mode)),
@@ -93,7 +102,7 @@ mod tests {
 
     fn asked(typed: &str, is_own: bool) -> (Option<String>, String) {
         let mut said = Vec::new();
-        let mode = ask(&mut typed.as_bytes(), &mut said, is_own).unwrap();
+        let mode = ask(&mut typed.as_bytes(), &mut said, is_own).ok().flatten();
         let said = String::from_utf8(said).unwrap();
         (mode.map(|mode| mode.to_string()), said)
     }

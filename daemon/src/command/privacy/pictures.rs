@@ -1,5 +1,7 @@
 //! Pictures of what can be redrawn: true images above, what was known before in the middle, redrawn ones below.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use fednode_learn::Redrawn;
@@ -17,17 +19,24 @@ const GAP: usize = 4;
 /// Its grey.
 const GREY: u8 = 128;
 
-/// Refuses a folder that is there already, so that no file is replaced.
-pub(super) fn check(folder: Option<&Path>) -> anyhow::Result<()> {
-    match folder.filter(|folder| folder.exists()) {
-        Some(folder) => {
-            let text = format!(
-                "`{}` is there already: choose another name",
-                folder.display()
-            );
-            Err(fail(ExitCode::Usage, text))
-        }
-        None => Ok(()),
+/// Makes the folder, for its owner alone: the pictures are of real samples. One that is there already is refused, so that no file
+/// is replaced.
+pub(super) fn make(folder: Option<&Path>) -> anyhow::Result<()> {
+    let Some(folder) = folder else { return Ok(()) };
+    if let Some(parent) = folder.parent() {
+        std::fs::create_dir_all(parent).or_fail(ExitCode::State)?;
+    }
+    let made = DirBuilder::new().mode(0o700).create(folder);
+    made.map_err(|error| {
+        let text = format!("cannot make the folder `{}`: {error}", folder.display());
+        fail(ExitCode::Usage, text)
+    })
+}
+
+/// Removes a folder to which nothing was written.
+pub(super) fn drop_empty(folder: Option<&Path>) {
+    if let Some(Err(error)) = folder.map(std::fs::remove_dir) {
+        tracing::debug!(%error, "an empty folder stays");
     }
 }
 
@@ -37,10 +46,13 @@ pub(super) fn write(
     redrawn: &[Redrawn],
     shape: [usize; 3],
 ) -> anyhow::Result<Vec<PathBuf>> {
-    std::fs::create_dir_all(folder).or_fail(ExitCode::State)?;
-    let names = ["one-image.png", "own-classes.png"];
     let mut written = Vec::new();
-    for (redrawn, name) in redrawn.iter().zip(names) {
+    for redrawn in redrawn {
+        let name = if redrawn.published.ends_with("one image") {
+            "one-image.png"
+        } else {
+            "own-classes.png"
+        };
         let path = folder.join(name);
         let saved = match shape[0] {
             1 => sheet::<Luma<u8>>(redrawn, shape).save(&path),
@@ -55,7 +67,7 @@ pub(super) fn write(
 /// Puts images beside and below each other.
 fn sheet<P: Pixel<Subpixel = u8>>(redrawn: &Redrawn, shape: [usize; 3]) -> ImageBuffer<P, Vec<u8>> {
     let [channels, height, width] = shape;
-    let times = (SIDE / height.max(1)).max(1);
+    let times = (SIDE / height.max(width).max(1)).max(1);
     let columns = redrawn.pictures.len().min(COLUMNS);
     let [tall, wide] = [height, width].map(|side| side * times + GAP);
     let size = [columns * wide + GAP, 3 * tall + GAP].map(|side| side as u32);
