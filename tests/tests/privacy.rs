@@ -1,10 +1,11 @@
 //! A federation under a promise of differential privacy, with the real binaries.
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
-use fednode_e2e::{fednode, json_of, run};
+use fednode_e2e::{assert_fails, fednode, json_of, run};
 use serde_json::Value;
 
 /// Little data: only a large ε leaves statistics of any use, which is all that this is about.
@@ -77,6 +78,13 @@ fn a_swarm_with_a_promise_counts_what_each_node_releases() {
         let sheet = image::open(picture.as_str().unwrap()).unwrap();
         assert!(sheet.width() > sheet.height(), "true, known and redrawn");
     }
+    let mode = std::fs::metadata(&drawn).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o700, "they are of real samples");
+    let mut again = fednode();
+    again.args(["privacy", "--config"]);
+    again.arg(out.join("nodes/1/node.toml"));
+    again.arg("--pictures").arg(&drawn);
+    assert_fails(&run(again), 2, &["drawn", "choose another name"]);
     let spent = answer["spent"]["epsilon"].as_f64().unwrap();
     assert!((39.9..=40.0).contains(&spent), "{answer}");
     assert_eq!(answer["attacks"][0]["attack"], "matched filter");

@@ -51,7 +51,7 @@ pub(crate) struct Args {
 
 /// Attacks what the node publishes, and prints what the attacks reach.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
-    pictures::make(args.pictures.as_deref())?;
+    pictures::check(args.pictures.as_deref())?;
     let config = args.own.resolve()?;
     fednode_runtime::allocator::settle();
     let spec = read_spec(&config)?;
@@ -81,7 +81,6 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         }
         Some(_) => {
             let text = "nothing to draw: pictures are of class sums of images, and take held-out images to learn from";
-            pictures::drop_empty(args.pictures.as_deref());
             return Err(fail(ExitCode::Data, text));
         }
         None => Vec::new(),
@@ -144,6 +143,12 @@ struct Answer {
 
 impl Report for Answer {
     fn human(&self) -> String {
+        let more = format!(
+            "{}{}{}",
+            self.drawings(),
+            self.canaries.as_ref().map(guessed).unwrap_or_default(),
+            self.spent.sentence()
+        );
         let tense = if self.is_published {
             "publishes"
         } else {
@@ -152,11 +157,8 @@ impl Report for Answer {
         if self.attacks.is_empty() {
             return format!(
                 "privacy {}: nothing that this node {tense} was attacked here. Trained parameters are, once it has taken part \
-                 and its state folder holds a model; and it takes held-out samples to compare with\n{}{}{}",
+                 and its state folder holds a model; and it takes held-out samples to compare with\n{more}",
                 self.privacy,
-                self.drawings(),
-                self.canaries.as_ref().map(guessed).unwrap_or_default(),
-                self.spent.sentence()
             );
         }
         let columns = [
@@ -180,16 +182,27 @@ impl Report for Answer {
              area: how often an attack ranks a training sample above another one; 0.5 is guessing, 1 is certainty.\n\
              found at 1 %: training samples found where 1 % of the others are taken for such, too, with the interval that\n\
              holds 95 times of 100; it takes 100 others.\n\
-             area at most: what no attack exceeds, whatever it knows; a dash where nothing bounds it.\n{}{}{}",
+             area at most: what no attack exceeds, whatever it knows; a dash where nothing bounds it.\n{}{more}",
             self.privacy,
-            self.drawings(),
-            self.canaries.as_ref().map(guessed).unwrap_or_default(),
-            self.spent.sentence()
+            self.condition(),
         )
     }
 }
 
 impl Answer {
+    /// Says who could see what was attacked, where that is not every member.
+    fn condition(&self) -> &'static str {
+        if self
+            .attacks
+            .iter()
+            .any(|attack| attack.exposure.published.starts_with("its part"))
+        {
+            "Under masks nobody sees the part of one node: these figures are for whoever knows the samples of all other nodes.\n"
+        } else {
+            ""
+        }
+    }
+
     /// Says what can be drawn of the images; nothing of what are none.
     fn drawings(&self) -> String {
         if self.redrawn.is_empty() {
@@ -257,9 +270,14 @@ fn guessed(canaried: &Canaried) -> String {
     } else {
         "  the promise stands this test"
     };
+    let shown = if *above > 0.0 {
+        format!("epsilon is above {above:.2}, 95 times of 100")
+    } else {
+        "they rule out no epsilon".to_owned()
+    };
     format!(
         "canaries: {canaries} were put into such a release or left out, by a coin each. Of the {guesses} surest guesses {right} \
-         were right,\nso epsilon is above {above:.2}, 95 times of 100. Promised is {promised}, and so many guesses could show {most:.1} at most\n{verdict}\n"
+         were right,\nso {shown}. Promised is {promised}, and so many guesses could show {most:.1} at most\n{verdict}\n"
     )
 }
 

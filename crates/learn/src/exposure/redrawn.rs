@@ -174,35 +174,43 @@ pub(crate) fn own_classes(
 ) -> Option<Redrawn> {
     let decoder = held_out.decoder()?;
     let width = seen.sums.width();
-    let mut sums = vec![vec![0.0_f64; train.values_per_sample()]; classes(seen)];
-    let mut counts = vec![0.0_f64; classes(seen)];
-    let mut input = Vec::new();
-    for (at, label) in train.labels.iter().enumerate() {
-        input.clear();
-        train.write_batch(&[at as u32], &mut input);
-        let pairs = sums[usize::from(*label)].iter_mut().zip(&input);
-        pairs.for_each(|(sum, value)| *sum += f64::from(*value));
-        counts[usize::from(*label)] += 1.0;
+    let mut counts = vec![0_u32; classes(seen)];
+    for label in &train.labels {
+        counts[usize::from(*label)] += 1;
     }
-    let target = |class: usize| {
-        let count = counts[class];
-        let published = &seen.sums.sums[class * width..][..width];
-        (count > 0.0).then(|| Target {
-            class,
-            features: published.iter().map(|sum| sum / count).collect(),
-            truth: sums[class].iter().map(|sum| (sum / count) as f32).collect(),
-            images: count,
-        })
-    };
     let present: Vec<usize> = (0..classes(seen))
-        .filter(|class| counts[*class] > 0.0)
+        .filter(|class| counts[*class] > 0)
         .collect();
     let most = most_images(train.values_per_sample()).min(MOST_IMAGES);
-    let some = spread(present.len(), most)
-        .into_iter()
-        .map(|at| present[at]);
-    let targets: Vec<Target> = some.filter_map(target).collect();
+    let some = spread(present.len(), most).into_iter();
+    let target = |at: usize| {
+        let (class, images) = (present[at], f64::from(counts[present[at]]));
+        let published = &seen.sums.sums[class * width..][..width];
+        Target {
+            class,
+            features: published.iter().map(|sum| sum / images).collect(),
+            truth: mean_image(train, class),
+            images,
+        }
+    };
+    let targets: Vec<Target> = some.map(target).collect();
     judged(seen, "as they are", &decoder, &targets)
+}
+
+/// Returns the mean of a class that some samples have.
+fn mean_image(samples: &Samples, class: usize) -> Vec<f32> {
+    let mut sum = vec![0.0_f64; samples.values_per_sample()];
+    let (mut count, mut input) = (0.0, Vec::new());
+    for (at, label) in samples.labels.iter().enumerate() {
+        if usize::from(*label) == class {
+            input.clear();
+            samples.write_batch(&[at as u32], &mut input);
+            let pairs = sum.iter_mut().zip(&input);
+            pairs.for_each(|(sum, value)| *sum += f64::from(*value));
+            count += 1.0;
+        }
+    }
+    sum.into_iter().map(|sum| (sum / count) as f32).collect()
 }
 
 fn classes(seen: &ClassSums<'_>) -> usize {

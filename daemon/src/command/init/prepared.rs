@@ -76,7 +76,7 @@ impl Federation {
         let source = source(args)?;
         let facts = data::facts(&source)?;
         data::warn_of_table(&source, None)?;
-        let federation = privacy::with_answer(args, &source, form)?;
+        let federation = privacy::with_answer(with_partition(args, &source), &facts, form)?;
         let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
         if facts.is_table
             && data::is_own(&spec.data.partition)
@@ -127,7 +127,7 @@ fn make_organiser(dir: &Path) -> anyhow::Result<Organiser> {
 
 /// Returns the flags with a partition: whoever prepares a federation with a table of its own wants each node to have its own,
 /// unless something else is said.
-pub(super) fn with_partition(args: &Args, source: &DataSource) -> federation::Args {
+fn with_partition(args: &Args, source: &DataSource) -> federation::Args {
     let federation = &args.federation;
     let is_said = federation.partition.is_some()
         || federation.partition_file.is_some()

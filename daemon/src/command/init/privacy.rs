@@ -5,14 +5,14 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
+use fednode_core::ConfigError;
 use fednode_core::spec::{PrivacyMode, Sums};
-use fednode_data::DataSource;
+use fednode_runtime::exit::ExitCode;
 use serde::Serializer;
 
-use super::Args;
-use super::prepared::with_partition;
 use fednode_cli::data;
-use fednode_cli::federation;
+use fednode_cli::failure::OrFail;
+use fednode_cli::federation::{self, DataFacts};
 use fednode_cli::output::Form;
 
 /// What the answers are. Each line says who learns what.
@@ -25,29 +25,35 @@ What may the other members see of a node's data?
 Less than 4 hides more and costs more. `fednode privacy` measures what your data would tell.
 ";
 
-/// Returns the flags with the answer, if the question is to be asked.
+/// Returns the flags with the answer, if the question is to be asked. It is not where nothing could be made of the flags
+/// whatever the answer: their own error comes first.
 pub(super) fn with_answer(
-    args: &Args,
-    source: &DataSource,
+    federation: federation::Args,
+    facts: &DataFacts,
     form: Form,
 ) -> anyhow::Result<federation::Args> {
-    let mut federation = with_partition(args, source);
+    let has_people = form == Form::Human && io::stdin().is_terminal() && io::stderr().is_terminal();
+    let is_alone = federation.nodes == Some(1);
     let is_said = federation.privacy.is_some()
         || federation
             .set
             .iter()
             .any(|set| set.key.starts_with("privacy."));
-    let has_people = form == Form::Human && io::stdin().is_terminal() && io::stderr().is_terminal();
-    let is_alone = federation.nodes == Some(1);
-    if has_people && !is_said && !is_alone {
-        let set = federation.set.iter().rev();
-        let set = set.clone().find(|set| set.key == "data.partition");
-        let partition = set.map(|set| set.value.as_str());
-        let partition = partition.or(federation.partition.as_deref());
-        let is_own = partition.is_some_and(data::is_own);
-        federation.privacy = ask(&mut io::stdin().lock(), &mut io::stderr(), is_own)?;
+    if !has_people || is_alone || is_said {
+        return Ok(federation);
     }
-    Ok(federation)
+    let Ok(open) = federation::spec(&federation, facts) else {
+        return Ok(federation);
+    };
+    let with = |privacy| federation::Args {
+        privacy: Some(privacy),
+        ..federation.clone()
+    };
+    let fits = |mode| federation::spec(&with(mode), facts).map(drop);
+    let is_own = data::is_own(&open.data.partition);
+    let (input, output) = (&mut io::stdin().lock(), &mut io::stderr());
+    let answer = ask(input, output, is_own, fits).or_fail(ExitCode::Usage)?;
+    Ok(answer.map_or_else(|| federation.clone(), with))
 }
 
 /// Says what a mode lets others see.
@@ -68,11 +74,15 @@ pub(super) fn as_text<S: Serializer>(mode: &PrivacyMode, to: S) -> Result<S::Ok,
     to.collect_str(mode)
 }
 
-/// Asks until the answer is one. Nothing if there is none, or Enter alone where that is enough.
+/// Asks until the answer is one that fits. Nothing on Enter alone, where that is enough.
+///
+/// # Errors
+/// Fails where nobody answers for data of their own.
 fn ask(
     input: &mut impl BufRead,
     output: &mut impl Write,
     is_own: bool,
+    fits: impl Fn(PrivacyMode) -> Result<(), ConfigError>,
 ) -> io::Result<Option<PrivacyMode>> {
     write!(output, "{QUESTION}")?;
     loop {
@@ -88,8 +98,9 @@ fn ask(
             }
             "" if !is_own => return Ok(None),
             "" => writeln!(output, "Your data are your own: type one of the four.")?,
-            answer => match answer.parse() {
-                Ok(mode) => return Ok(Some(mode)),
+            answer => match answer.parse::<PrivacyMode>().map(|mode| (mode, fits(mode))) {
+                Ok((mode, Ok(()))) => return Ok(Some(mode)),
+                Ok((_, Err(error))) => writeln!(output, "{error}")?,
                 Err(error) => writeln!(output, "{error}")?,
             },
         }
@@ -100,24 +111,36 @@ fn ask(
 mod tests {
     use super::*;
 
-    fn asked(typed: &str, is_own: bool) -> (Option<String>, String) {
+    /// Types to a federation that masks cannot be had for.
+    fn asked(typed: &str, is_own: bool) -> (io::Result<Option<String>>, String) {
         let mut said = Vec::new();
-        let mode = ask(&mut typed.as_bytes(), &mut said, is_own).ok().flatten();
+        let fits = |mode: PrivacyMode| match mode {
+            PrivacyMode::Masked => Err(ConfigError("it takes three nodes".into())),
+            _ => Ok(()),
+        };
+        let mode = ask(&mut typed.as_bytes(), &mut said, is_own, fits);
         let said = String::from_utf8(said).unwrap();
-        (mode.map(|mode| mode.to_string()), said)
+        (mode.map(|mode| mode.map(|mode| mode.to_string())), said)
     }
 
     #[test]
     fn the_question_is_asked_until_it_is_answered() {
-        let (mode, said) = asked("\nperhaps\nmasked+dp:4\n", true);
-        assert_eq!(mode.as_deref(), Some("masked+dp:4"));
+        let (mode, said) = asked("\nperhaps\nmasked\nmasked+dp:4\n", true);
+        assert_eq!(mode.unwrap().as_deref(), Some("masked+dp:4"));
         assert!(said.contains("type one of the four"), "{said}");
-        assert_eq!(said.matches("privacy: ").count(), 3, "{said}");
+        assert!(said.contains("it takes three nodes\n"), "{said}");
+        assert_eq!(said.matches("privacy: ").count(), 4, "{said}");
         let (mode, said) = asked("\n", false);
-        assert_eq!(mode, None);
+        assert_eq!(mode.unwrap(), None);
         assert!(said.ends_with("privacy [open]: "), "{said}");
-        assert_eq!(asked("dp:1\n", false).0.as_deref(), Some("dp:1"));
-        // Whoever types nothing more is not asked for ever.
-        assert_eq!(asked("", true).0, None);
+        assert_eq!(asked("dp:1\n", false).0.unwrap().as_deref(), Some("dp:1"));
+    }
+
+    /// Data of one's own do not become open because nobody typed anything.
+    #[test]
+    fn an_end_of_input_is_no_answer_for_own_data() {
+        let error = asked("", true).0.unwrap_err().to_string();
+        assert!(error.contains("--privacy"), "{error}");
+        assert_eq!(asked("", false).0.unwrap(), None);
     }
 }

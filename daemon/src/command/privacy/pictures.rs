@@ -1,6 +1,7 @@
 //! Pictures of what can be redrawn: true images above, what was known before in the middle, redrawn ones below.
 
 use std::fs::DirBuilder;
+use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
@@ -8,7 +9,7 @@ use fednode_learn::Redrawn;
 use fednode_runtime::exit::ExitCode;
 use image::{ImageBuffer, Luma, Pixel, Rgb};
 
-use fednode_cli::failure::{OrFail, fail};
+use fednode_cli::failure::fail;
 
 /// Most images side by side.
 const COLUMNS: usize = 10;
@@ -19,25 +20,26 @@ const GAP: usize = 4;
 /// Its grey.
 const GREY: u8 = 128;
 
-/// Makes the folder, for its owner alone: the pictures are of real samples. One that is there already is refused, so that no file
-/// is replaced.
-pub(super) fn make(folder: Option<&Path>) -> anyhow::Result<()> {
-    let Some(folder) = folder else { return Ok(()) };
-    if let Some(parent) = folder.parent() {
-        std::fs::create_dir_all(parent).or_fail(ExitCode::State)?;
+/// Refuses a folder that is there already, so that no file is replaced. Nothing is made yet: what follows may fail.
+pub(super) fn check(folder: Option<&Path>) -> anyhow::Result<()> {
+    match folder.filter(|folder| folder.symlink_metadata().is_ok()) {
+        Some(folder) => {
+            let text = format!(
+                "`{}` is there already: choose another name",
+                folder.display()
+            );
+            Err(fail(ExitCode::Usage, text))
+        }
+        None => Ok(()),
     }
-    let made = DirBuilder::new().mode(0o700).create(folder);
-    made.map_err(|error| {
-        let text = format!("cannot make the folder `{}`: {error}", folder.display());
-        fail(ExitCode::Usage, text)
-    })
 }
 
-/// Removes a folder to which nothing was written.
-pub(super) fn drop_empty(folder: Option<&Path>) {
-    if let Some(Err(error)) = folder.map(std::fs::remove_dir) {
-        tracing::debug!(%error, "an empty folder stays");
+/// Makes the folder for its owner alone: the pictures are of real samples.
+fn make(folder: &Path) -> io::Result<()> {
+    if let Some(parent) = folder.parent() {
+        std::fs::create_dir_all(parent)?;
     }
+    DirBuilder::new().mode(0o700).create(folder)
 }
 
 /// Writes a picture for each, and returns their paths. `shape` is channels, height and width of an image.
@@ -46,6 +48,10 @@ pub(super) fn write(
     redrawn: &[Redrawn],
     shape: [usize; 3],
 ) -> anyhow::Result<Vec<PathBuf>> {
+    make(folder).map_err(|error| {
+        let text = format!("cannot make the folder `{}`: {error}", folder.display());
+        fail(ExitCode::State, text)
+    })?;
     let mut written = Vec::new();
     for redrawn in redrawn {
         let name = if redrawn.published.ends_with("one image") {
@@ -58,7 +64,10 @@ pub(super) fn write(
             1 => sheet::<Luma<u8>>(redrawn, shape).save(&path),
             _ => sheet::<Rgb<u8>>(redrawn, shape).save(&path),
         };
-        saved.or_fail(ExitCode::State)?;
+        saved.map_err(|error| {
+            let text = format!("cannot write `{}`: {error}", path.display());
+            fail(ExitCode::State, text)
+        })?;
         written.push(path);
     }
     Ok(written)
