@@ -300,7 +300,8 @@ pub struct Total {
     /// more are missing are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
-    /// The standard deviation of the noise that each member adds to each number of a class sum; absent without a promise.
+    /// The standard deviation of the noise that each member adds to each number of a class sum on the sphere; absent without a promise.
+    /// That of other numbers follows from it: they have other shares of a sample's length.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub noise: Option<f64>,
 }

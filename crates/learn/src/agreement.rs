@@ -22,6 +22,8 @@
 //! | `classifiers` | the classifiers that a node keeps, one of each source |
 //! | `choosing` | how statistics and own model are joined |
 //! | `exposing` | what the published sums say of single samples |
+//! | `total` | one sum of all sites in place of the peers' own ones, under masks |
+//! | `promised` | how a row is hidden in that sum |
 //! | `serving` | the joined model, on the device and in an exported graph |
 
 mod choosing;
@@ -29,13 +31,15 @@ mod classifiers;
 mod exposing;
 mod fitting;
 mod gathering;
+mod promised;
 mod serving;
+mod total;
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::spec::{Architecture, Sums};
 use fednode_core::{
-    BlobId, Component, Composition, ConfigError, Exchange, ExpertExchange, FederationSpec,
-    ParamSet, Precision, Round, Slot,
+    BlobId, Component, Composition, ConfigError, ExpertExchange, FederationSpec, ParamSet,
+    Precision, Round, Slot,
 };
 use fednode_mix::Statistics;
 use fednode_mix::slots::{GROUPS, Slots};
@@ -52,6 +56,7 @@ use crate::metric::LEFT_OUT;
 use crate::model::{Initial, Net};
 use crate::noised::Noised;
 use crate::pool::Predictor;
+use crate::total::NOT_ADDED_UP;
 use crate::weights;
 use crate::words::Words;
 
@@ -60,6 +65,8 @@ pub(crate) use choosing::{Judged, are_clearly_lower};
 use classifiers::{Classifiers, Source};
 pub(crate) use fitting::{key_of, standard_errors};
 pub(crate) use serving::Served;
+use total::SitesTotal;
+pub(crate) use total::adds_up_sites;
 
 /// The matching under which a node has this expert.
 pub(crate) const MATCHING: &str = "agreement";
@@ -84,6 +91,8 @@ pub(crate) struct Agreement {
     classes: usize,
     width: usize,
     solving: Solving,
+    /// What all nodes add up once, where they do.
+    total: Option<SitesTotal>,
     remembered: Remembered,
     served: Option<Served>,
 }
@@ -136,14 +145,23 @@ pub(crate) struct Remembered {
     /// Why the peers' statistics that came last make no classifier.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<String>,
+    /// Whether the own model was never trained: the node came after the last round.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_untrained: bool,
+    /// Whether the own rows were added up for the total of all sites.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_released: bool,
 }
 
 impl Agreement {
-    /// Tells whether an exchange wants this expert. Where statistics are published with noise, it stays at home.
-    pub(crate) fn is_wanted(exchange: &Exchange) -> bool {
+    /// Tells whether a federation wants this expert. Where statistics are published with noise, it stays at home.
+    pub(crate) fn is_wanted(spec: &FederationSpec) -> bool {
         let has_matching =
             |experts: &ExpertExchange| [MATCHING, OF_SITES].contains(&experts.matching.name());
-        Noised::is_wanted(exchange) || exchange.experts.as_ref().is_some_and(has_matching)
+        let experts = spec.exchange.experts.as_ref();
+        spec.exchange.total.is_some()
+            || Noised::is_wanted(spec)
+            || experts.is_some_and(has_matching)
     }
 
     /// Makes the expert of a node that has added up nothing yet.
@@ -153,8 +171,6 @@ impl Agreement {
     pub(crate) fn new(spec: &FederationSpec, device: &Device) -> Result<Self, LearnError> {
         let model = &spec.architecture();
         let features = features(model, spec.seed, device)?;
-        let experts = spec.exchange.experts.as_ref();
-        let by_site = experts.is_some_and(|experts| experts.matching.name() == OF_SITES);
         let (classes, inputs) = (model.classes, model.input.iter().product());
         let width = match &features {
             Features::Random(maps) => maps.features(Tensor::zeros([1, inputs], device)).dims()[1],
@@ -169,7 +185,8 @@ impl Agreement {
         ]);
         let proxy = [1, 1 + classes + classes * width];
         let proxies = Net::arrays(&[("agreement.means", &proxy, zero)]);
-        let stays = Noised::is_wanted(&spec.exchange);
+        let total = SitesTotal::of(spec, [classes, width], device)?;
+        let stays = total.is_some() || Noised::is_wanted(spec);
         let part = |role, net| {
             let role = if stays { Role::Private } else { role };
             Part::new(role, net, 0, 0, device)
@@ -182,24 +199,30 @@ impl Agreement {
             classes,
             width,
             solving: match &spec.model.backbone {
-                _ if by_site => Solving::Sites,
+                // Of a raw table, whether its sums travel or stay at home.
+                _ if !spec.data.columns.is_empty() => Solving::Sites,
                 _ if model.vocabulary > 0 => Solving::Words,
                 Some(_) => Solving::Features,
                 None => Solving::Classes,
             },
+            total,
             remembered: Remembered::default(),
             served: None,
         })
     }
 
     /// Returns its parts in order.
-    pub(crate) fn parts(&self) -> [&Part; 3] {
-        [&self.own, &self.proxies, &self.classifiers.part]
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        let own = [&self.own, &self.proxies, &self.classifiers.part];
+        own.into_iter()
+            .chain(self.total.iter().map(|total| &total.part))
     }
 
     /// Returns its parts in order, for changing them.
-    pub(crate) fn parts_mut(&mut self) -> [&mut Part; 3] {
-        [&mut self.own, &mut self.proxies, &mut self.classifiers.part]
+    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        let own = [&mut self.own, &mut self.proxies, &mut self.classifiers.part];
+        let total = self.total.iter_mut().map(|total| &mut total.part);
+        own.into_iter().chain(total)
     }
 
     /// Says that peers' statistics make no classifier and why, once some have come.
@@ -207,8 +230,11 @@ impl Agreement {
         if self.remembered.left_out {
             return Some(LEFT_OUT.to_owned());
         }
-        let missing = self.remembered.missing.as_ref()?;
-        Some(format!("no classifier of peers' statistics: {missing}"))
+        if let Some(missing) = &self.remembered.missing {
+            return Some(format!("no classifier of peers' statistics: {missing}"));
+        }
+        let waits = self.remembered.is_released && self.remembered.solved.is_none();
+        waits.then(|| NOT_ADDED_UP.to_owned())
     }
 
     /// Returns what is remembered besides numbers.
@@ -262,6 +288,15 @@ impl Agreement {
         }
     }
 
+    /// Returns what a source is called in what is served.
+    fn component(&self, source: Source) -> Component {
+        match (source, &self.total) {
+            (Source::Peers, Some(total)) if total.is_promised() => Component::NoisedStatistics,
+            (Source::Peers, Some(_)) => Component::CommonStatistics,
+            (source, _) => source.component(),
+        }
+    }
+
     /// Puts the chosen classifier on the device.
     fn serve(&mut self, device: &Device) {
         let served = self.remembered.choice.and_then(|choice| {
@@ -285,12 +320,12 @@ impl Agreement {
     pub(crate) fn joined_with(&self, own: Composition) -> Composition {
         let Some(choice) = self.remembered.choice else {
             return if self.remembered.left_out {
-                own.without(Component::PeersStatistics)
+                own.without(self.component(Source::Peers))
             } else {
                 own
             };
         };
-        let joined = own.joined(choice.source.component(), choice.weight);
+        let joined = own.joined(self.component(choice.source), choice.weight);
         let were_there = [
             (Source::Slots, self.remembered.slots.is_some()),
             (Source::Peers, self.remembered.solved.is_some()),
@@ -301,7 +336,7 @@ impl Agreement {
             .take_while(|(source, _)| *source != choice.source)
             .filter(|(_, was_there)| *was_there);
         left_out.fold(joined, |joined, (source, _)| {
-            joined.without(source.component())
+            joined.without(self.component(source))
         })
     }
 

@@ -96,7 +96,7 @@ pub(crate) fn statistics_features(
         );
         Err(ConfigError(text).into())
     };
-    if Agreement::is_wanted(&spec.exchange) {
+    if Agreement::is_wanted(spec) {
         return refuse("profile `agreement` has a statistics expert already");
     }
     let source = match spec.statistics.features {

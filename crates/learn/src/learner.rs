@@ -150,7 +150,7 @@ impl Learner {
         if let Some(round) = learner.schedule.statistics_round() {
             learner.parts.statistics = Some((round, learner.empty_statistics(spec)?));
         }
-        if Agreement::is_wanted(&spec.exchange) {
+        if Agreement::is_wanted(spec) {
             learner.parts.agreement = Some(learner.new_agreement(spec)?);
         }
         if Regression::is_wanted(spec.exchange.experts.as_ref()) {
@@ -284,8 +284,11 @@ impl Learner {
 
     /// Tells whether what is shared is added up in a later round.
     fn waits_for_total(&self) -> bool {
-        let noised = self.parts.noised.as_ref();
-        noised.is_some_and(|noised| noised.has_total() && !noised.is_released())
+        let agreement = self.parts.agreement.as_ref();
+        match &self.parts.noised {
+            Some(noised) => noised.has_total() && !noised.is_released(),
+            None => agreement.is_some_and(Agreement::waits_for_total),
+        }
     }
 
     /// Returns the current shared part, if the algorithm averages anything.

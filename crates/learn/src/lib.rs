@@ -88,6 +88,7 @@ mod pool;
 mod private;
 mod regression;
 mod resident;
+mod total;
 mod train;
 mod vulkan;
 mod weights;

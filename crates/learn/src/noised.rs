@@ -1,11 +1,12 @@
 //! Statistics of peers under differential privacy: published once with noise, and multiplied with what the node does alone
-//! (`privacy.epsilon` or `privacy.sums` with FedMoE-DA's profile `agreement`).
+//! (`privacy.epsilon` or `privacy.sums` with FedMoE-DA's profile `agreement`). One sum of raw tables under masks is not among them: that is
+//! the total of [`crate::agreement`].
 //!
 //! ```text
 //! features     maps of random filters, or numbers, on the sphere                       sphere, fednode_mix::sphere
 //! released     counts, sums and scatter of them in whole numbers, with noise        noise, fednode_privacy
 //! received     sums of peers that agree as far as noise lets see it, added up, and the own exact ones again; under masks the sum
-//!              of all nodes, once, to which each adds its share of the noise                                         total
+//!              of all nodes, once, to which each adds its share of the noise                                         crate::total
 //! classifier   discriminant analysis of noised sums                                 fednode_mix::statistics::noised
 //! served       log p = lambda · log p_peers + (1 - lambda) · log p_alone, up to a constant       choosing
 //! ```
@@ -25,14 +26,13 @@ mod noise;
 mod promise;
 mod solving;
 mod sphere;
-mod total;
 
 use std::borrow::Borrow;
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::work::PeerExpert;
 use fednode_core::{
-    BlobId, Component, Composition, Exchange, ExpertExchange, FederationSpec, ParamSet, Slot, Total,
+    BlobId, Component, Composition, ExpertExchange, FederationSpec, ParamSet, Slot, Total,
 };
 use fednode_data::Samples;
 use fednode_mix::Statistics;
@@ -50,13 +50,15 @@ use crate::error::LearnError;
 use crate::memory::Memory;
 use crate::metric::LEFT_OUT;
 use crate::model::{Initial, Net};
+use crate::total;
 use crate::weights::{self, Weights};
 
 pub use canaries::Canaried;
+pub(crate) use canaries::Tested;
 use choosing::{AtHome, Choice, Judging};
 pub(crate) use groups::Own;
 pub use noise::NoiseKey;
-pub(crate) use promise::{check_groups, mask, protect};
+pub(crate) use promise::{check_groups, mask, noise_of_node, protect};
 use solving::{NoSolution, total_of};
 use sphere::OnSphere;
 
@@ -112,10 +114,12 @@ pub(crate) struct Remembered {
 }
 
 impl Noised {
-    /// Tells whether an exchange wants noised statistics, or their total.
-    pub(crate) fn is_wanted(exchange: &Exchange) -> bool {
+    /// Tells whether a federation wants noised statistics, or a total of features on the sphere.
+    pub(crate) fn is_wanted(spec: &FederationSpec) -> bool {
         let by_matching = |experts: &ExpertExchange| experts.matching.name() == MATCHING;
-        exchange.total.is_some() || exchange.experts.as_ref().is_some_and(by_matching)
+        let experts = spec.exchange.experts.as_ref();
+        let has_total = spec.exchange.total.is_some() && !agreement::adds_up_sites(spec);
+        has_total || experts.is_some_and(by_matching)
     }
 
     /// Makes the expert of a node that has released nothing yet.
@@ -213,10 +217,7 @@ impl Noised {
             ));
         }
         let waits = self.has_total() && *is_released && solved.is_none();
-        waits.then(|| {
-            "all nodes' statistics were not added up: too few nodes were there in the last two rounds"
-                .to_owned()
-        })
+        waits.then(|| total::NOT_ADDED_UP.to_owned())
     }
 
     /// Returns what is remembered besides numbers.
@@ -267,7 +268,7 @@ impl Noised {
             } else {
                 self.key.clone()
             };
-            key.add_noise(&mut noised, noise, node_seed);
+            key.add_noise(noised.numbers_mut(), noise, node_seed);
         }
         self.keep(&exact.statistics(), device);
         let tensors = |arrays: &[&[f64]]| -> Vec<Tensor<1>> {
@@ -275,7 +276,7 @@ impl Noised {
         };
         self.released.weights = match &mut self.proxies {
             None => {
-                let part = total::write(&mut noised, 1.0);
+                let part = total::write(noised.numbers_mut().map(|number| *number), 1.0);
                 Weights::load(&self.released.net, &part, device).expect("a part of its own net")
             }
             Some(proxies) => {
@@ -323,7 +324,7 @@ impl Noised {
     pub(crate) fn adopt_total(&mut self, samples: &Samples, device: &Device) {
         let Some(total) = self.total else { return };
         let key = self.released.params().to_blob().0.id;
-        let (members, sums) = total::read(&self.released.params(), self.nothing());
+        let (members, sums) = self.read_total(&self.released.params());
         if members > 1.0 && self.remembered.solved != Some(key) {
             if !self.is_released() {
                 self.keep(&self.add_up(samples, device).statistics(), device);
@@ -466,6 +467,15 @@ impl Noised {
     fn noise_of(&self, members: f64) -> Result<Noise, UnitError> {
         let noise = self.noise.map_or(0.0, Noise::get) * members.sqrt();
         Noise::new(noise.max(LEAST_NOISE))
+    }
+
+    /// Reads how many members are in a total, and what they added up.
+    fn read_total(&self, params: &ParamSet) -> (f64, WholeSums) {
+        let (members, numbers) = total::read(params);
+        let mut sums = self.nothing();
+        let pairs = sums.numbers_mut().zip(numbers);
+        pairs.for_each(|(sum, number)| *sum = number);
+        (members, sums)
     }
 
     fn read(&self, params: &ParamSet) -> Statistics {

@@ -165,7 +165,7 @@ struct Terms {
 impl Terms {
     /// Takes them from a spec; nothing where nothing trained is published under a promise.
     fn of(spec: &FederationSpec) -> Option<Self> {
-        let has_statistics = noised::Noised::is_wanted(&spec.exchange);
+        let has_statistics = spec.exchange.total.is_some() || noised::Noised::is_wanted(spec);
         let epsilon = spec.privacy.epsilon.filter(|_| !has_statistics)?;
         let clip_norm = spec.training.clip_norm;
         Some(Self {

@@ -21,6 +21,6 @@ mod treatment;
 
 pub use cell::{CellError, Decimal, encode};
 pub(crate) use cell::{is_gap, number};
-pub use moments::{BINS, moments, n_moments, public_moments};
+pub use moments::{BINS, moments, n_moments, public_moments, public_spread};
 pub use survey::{Proposal, Survey};
 pub use treatment::{Described, Made, Of, Summary, Treatment};

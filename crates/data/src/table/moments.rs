@@ -99,6 +99,25 @@ pub fn public_moments(columns: &[TableColumn]) -> Vec<f64> {
     columns.iter().flat_map(of).collect()
 }
 
+/// Returns mean and variance that each feature may be expected to have, in the order in which a treatment writes them. No row had a part
+/// in them: numbers are standardised, and truth values, marks of gaps and places of a category are alike often.
+pub fn public_spread(columns: &[TableColumn]) -> Vec<[f64; 2]> {
+    let of = |share: f64| [share, share * (1.0 - share)];
+    let features = |column: &TableColumn| {
+        let mut features = match column.kind {
+            ColumnKind::Number => vec![[0.0, 1.0]],
+            ColumnKind::Boolean => vec![of(0.5)],
+            ColumnKind::Category => {
+                let places = column.levels.len() + 1;
+                vec![of(1.0 / places as f64); places]
+            }
+        };
+        features.extend(column.gaps.then(|| of(0.5)));
+        features
+    };
+    columns.iter().flat_map(features).collect()
+}
+
 fn add_up(column: &TableColumn, values: impl Iterator<Item = f32>) -> Vec<f64> {
     let mut sums = vec![0.0; of_column(column)];
     let unit = Unit::of(column);
@@ -157,5 +176,25 @@ mod tests {
         for (found, expected) in found.iter().zip(expected) {
             assert!((found - expected).abs() < 1e-3, "{found} {expected}");
         }
+    }
+
+    #[test]
+    fn every_feature_has_a_spread() {
+        let column = |kind, levels: &[&str], gaps| TableColumn {
+            name: "column".into(),
+            kind,
+            levels: levels.iter().copied().map(str::to_owned).collect(),
+            gaps,
+            ..TableColumn::default()
+        };
+        let columns = [
+            column(ColumnKind::Number, &[], true),
+            column(ColumnKind::Boolean, &[], false),
+            column(ColumnKind::Category, &["a", "b", "c"], false),
+        ];
+        let spread = public_spread(&columns);
+        assert_eq!(spread.len(), fednode_core::spec::width_of(&columns));
+        assert_eq!(spread[..3], [[0.0, 1.0], [0.5, 0.25], [0.5, 0.25]]);
+        assert_eq!(spread[3..], [[0.25, 0.1875]; 4]);
     }
 }

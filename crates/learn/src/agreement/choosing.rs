@@ -124,7 +124,11 @@ impl Agreement {
             let losses = losses.collect();
             Candidate { choice, losses }
         };
-        std::iter::once(Choice::usual(source, self.solving))
+        let mut usual = Choice::usual(source, self.solving);
+        if self.remembered.is_untrained {
+            usual.weight = 1.0;
+        }
+        std::iter::once(usual)
             .chain(others)
             .map(candidate)
             .collect()

@@ -2,6 +2,8 @@
 
 use burn::tensor::Device;
 use fednode_data::Samples;
+use fednode_mix::Statistics;
+use fednode_mix::sites::SiteSums;
 use fednode_mix::slots::GROUPS;
 
 use super::Agreement;
@@ -31,6 +33,14 @@ impl Agreement {
         let features = |inputs| self.features_of(inputs);
         let [mut members, mut others] = Rows::of_both([members, others], &features, device);
         let sums = self.read(&self.own.params());
+        if let Some(total) = &self.total {
+            let rows = [members, others];
+            let found = match &total.promised {
+                Some(promised) => self.exposed_promised(total, promised, rows),
+                None => self.exposed_total(&sums.joined(GROUPS), rows),
+            };
+            return found.into_iter().collect();
+        }
         // What the sums do not hold, such as rare words, tells an attacker nothing.
         let is_out = sums.left_out();
         for row in members.features.iter_mut().chain(&mut others.features) {
@@ -42,5 +52,26 @@ impl Agreement {
         leverage(published, &sums, 0.0, [&members, &others])
             .into_iter()
             .collect()
+    }
+
+    /// Attacks the own part of the total of all sites, as whoever knows the rows of all others sees it. Means of classes are not in it.
+    /// The attack is given them all the same, so a stronger one finds no more for want of them.
+    fn exposed_total(
+        &self,
+        own: &Statistics,
+        [mut members, mut others]: [Rows; 2],
+    ) -> Option<Exposure> {
+        let means = own.means();
+        for rows in [&mut members, &mut others] {
+            let pairs = rows.features.iter_mut().zip(&rows.classes);
+            for (row, class) in pairs {
+                let apart = row.iter_mut().zip(&means[*class]);
+                apart.for_each(|(value, mean)| *value -= *mean as f32);
+            }
+        }
+        let mut seen = Statistics::new(self.classes, self.width);
+        seen.scatter = SiteSums::of(own).within().to_vec();
+        let published = format!("its part of a total of {} columns", self.width);
+        leverage(published, &seen, 0.0, [&members, &others])
     }
 }

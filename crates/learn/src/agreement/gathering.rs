@@ -31,10 +31,7 @@ impl Agreement {
 
     /// Adds up over the training samples of a round.
     pub(crate) fn gather(&mut self, round: Round, samples: &Samples, device: &Device) {
-        let mut classes = Statistics::new(self.classes, self.width);
-        self.visit(samples, device, |_, class, features| {
-            classes.add(features, class);
-        });
+        let mut classes = self.by_class(samples, device);
         let mut grouped = self.grouped(&classes, samples, device);
         let own = self.solve_own(&classes);
         if let Some(rare) = self.rare_words(samples, device) {
@@ -50,7 +47,7 @@ impl Agreement {
         self.proxies.weights = Weights::new(vec![tensor(&means)]);
         let arrays = [&grouped.counts, &grouped.sums, &grouped.scatter];
         self.own.weights = Weights::new(arrays.map(|values| tensor(values)).to_vec());
-        self.remembered.gathered = Some(round);
+        (self.remembered.gathered, self.remembered.is_untrained) = (Some(round), false);
         self.classifiers.write_prior(prior, device);
         if let Ok(own) = own {
             self.classifiers.write(Source::Own, &own.into(), device);
@@ -121,6 +118,15 @@ impl Agreement {
             grouped.count(features, class * GROUPS + groups[at]);
         });
         grouped
+    }
+
+    /// Adds up samples by class.
+    pub(super) fn by_class(&self, samples: &Samples, device: &Device) -> Statistics {
+        let mut classes = Statistics::new(self.classes, self.width);
+        self.visit(samples, device, |_, class, features| {
+            classes.add(features, class);
+        });
+        classes
     }
 
     /// Returns the group of each sample within its class; all of them in one where there is nothing to compare, or

@@ -19,7 +19,7 @@ impl Learner {
     /// Makes the expert of noised statistics, if the spec promises privacy.
     pub(super) fn new_noised(&self, spec: &FederationSpec) -> Result<Option<Noised>, LearnError> {
         let device = &self.parts.device;
-        let is_wanted = Noised::is_wanted(&spec.exchange);
+        let is_wanted = Noised::is_wanted(spec);
         is_wanted
             .then(|| device.run(|| Noised::new(spec, device.tensors())))
             .transpose()
@@ -64,6 +64,9 @@ impl Learner {
     pub fn draw_noise_from(&mut self, key: NoiseKey) {
         if let Some(noised) = &mut self.parts.noised {
             noised.draw_from(key);
+        } else if let Some(agreement) = self.parts.agreement.as_mut().filter(|one| one.has_total())
+        {
+            agreement.draw_from(key);
         } else if let Some(promise) = &mut self.training.promise {
             promise.draw_from(key);
         }
@@ -114,6 +117,14 @@ impl Learner {
             let samples = self.data.train.in_round(round.0, self.training.rounds);
             let seeds = [self.training.seed, self.training.node_seed];
             device.run(|| noised.release(&samples, seeds, device.tensors()));
+        }
+        if let Some(agreement) = &mut self.parts.agreement
+            && agreement.waits_for_total()
+            && only == Some(round)
+        {
+            let samples = self.data.train.in_round(round.0, self.training.rounds);
+            let seeds = [self.training.seed, self.training.node_seed];
+            device.run(|| agreement.release(&samples, seeds, device.tensors()));
         }
         self.choose_agreement();
     }
@@ -167,6 +178,9 @@ impl Learner {
         if let Some(noised) = &mut self.parts.noised {
             let samples = &self.data.train;
             device.run(|| noised.adopt_total(samples, device.tensors()));
+        } else if let Some(agreement) = &mut self.parts.agreement {
+            let samples = &self.data.train;
+            device.run(|| agreement.adopt_total(samples, device.tensors()));
         }
     }
 

@@ -45,7 +45,9 @@ impl Learner {
     /// numbers has no direction but theirs.
     pub fn surely_exposed(&self) -> Option<String> {
         let (train, device) = (&self.data.train, &self.parts.device);
+        // Of sums of all nodes nobody sees a node's own.
         let agreement = self.parts.agreement.as_ref();
+        let agreement = agreement.filter(|own| !own.has_total());
         let agreement =
             agreement.map(|own| device.run(|| own.published_width(train, device.tensors())));
         // Rows of numbers are published with the number, which is one more.
@@ -120,9 +122,12 @@ impl Learner {
 
     /// Puts canaries among the samples and guesses which are in the release, where statistics have a promise.
     pub fn canaried(&self, privacy: &PrivacySpec) -> Option<Canaried> {
-        let noised = self.parts.noised.as_ref()?;
         let (train, device) = (&self.data.train, &self.parts.device);
-        let guess = || noised.canaried(train, privacy, device.tensors());
+        let guess = || match (&self.parts.noised, &self.parts.agreement) {
+            (Some(noised), _) => noised.canaried(train, privacy, device.tensors()),
+            (None, Some(agreement)) => agreement.canaried(privacy),
+            (None, None) => None,
+        };
         device.run(guess)
     }
 

@@ -10,6 +10,8 @@
 //! does not test features of real samples, the node's own secret, masks, or who else works together. A canary is a random
 //! direction with a random class: no two have much in common, and nothing that a sample may do changes the sums by more.
 //!
+//! Tables under masks have canaries of their own (`agreement/promised.rs`).
+//!
 //! There are fewer canaries than half the numbers of a release, since more of them would hide each other. What so few can rule
 //! out is bounded, whatever the noise. So that bound is told, too.
 
@@ -53,40 +55,22 @@ pub struct Canaried {
     pub promised: f64,
 }
 
-impl Noised {
-    /// Puts canaries among the samples, makes a release, and guesses who is in it. Nothing without a promise.
-    pub(crate) fn canaried(
-        &self,
-        samples: &Samples,
-        privacy: &PrivacySpec,
-        device: &Device,
-    ) -> Option<Canaried> {
-        let (noise, promised) = (self.noise_seen()?, privacy.epsilon?);
+/// What was guessed of canaries: above 0 if it rather is in, the surer the farther from 0, and whether it is in.
+pub(crate) struct Tested {
+    pub(crate) published: String,
+    pub(crate) guesses: Vec<(f64, bool)>,
+}
+
+impl Tested {
+    /// Says which ε the surest guesses rule out. Nothing without a promise.
+    pub(crate) fn judged(mut self, privacy: &PrivacySpec) -> Option<Canaried> {
+        let promised = privacy.epsilon?;
         let delta = Delta::new(privacy.delta).ok()?;
-        let secret = NoiseKey::of_system();
-        let mut random = ChaCha8Rng::from_seed(secret.secret([0, 0]));
-        let exact = self.add_up(samples, device);
-        let mut release = exact.clone();
-        let (mut canaries, mut coins) = (Vec::new(), Vec::new());
-        let count = self.n_canaries();
-        for _ in 0..count {
-            let (row, class) = self.canary(&mut random);
-            let is_in = random.next_u32() & 1 == 1;
-            if is_in {
-                release.add(&row, class);
-            }
-            canaries.push((row, class));
-            coins.push(is_in);
-        }
-        NoiseKey::of_system().add_noise(&mut release, noise, [0, 0]);
-        let mut unknown = release.statistics();
-        add(&mut unknown, &exact.statistics(), -1.0);
-        let estimates = estimates(&unknown, &canaries, noise).ok()?;
-        let mut guesses: Vec<(f64, bool)> = estimates.into_iter().zip(coins).collect();
-        guesses.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
+        let count = self.guesses.len() as u32;
+        self.guesses.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
         let bounds = GUESSES.map(|one_of| {
             let made = count / one_of;
-            let surest = guesses[..made as usize].iter();
+            let surest = self.guesses[..made as usize].iter();
             let right = surest.filter(|(estimate, is_in)| (*estimate > 0.0) == *is_in);
             let guesses = Guesses {
                 canaries: count,
@@ -104,7 +88,7 @@ impl Noised {
         let most = bounds.iter().map(|bound| bound.2).fold(0.0, f64::max);
         let best = bounds.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
         best.map(|(guesses, above, _)| Canaried {
-            published: self.published(),
+            published: self.published,
             canaries: count,
             guesses: guesses.made,
             right: guesses.right,
@@ -112,6 +96,42 @@ impl Noised {
             most,
             promised,
         })
+    }
+}
+
+impl Noised {
+    /// Puts canaries among the samples, makes a release, and guesses who is in it. Nothing without a promise.
+    pub(crate) fn canaried(
+        &self,
+        samples: &Samples,
+        privacy: &PrivacySpec,
+        device: &Device,
+    ) -> Option<Canaried> {
+        let noise = self.noise_seen()?;
+        let secret = NoiseKey::of_system();
+        let mut random = ChaCha8Rng::from_seed(secret.secret([0, 0]));
+        let exact = self.add_up(samples, device);
+        let mut release = exact.clone();
+        let (mut canaries, mut coins) = (Vec::new(), Vec::new());
+        let count = self.n_canaries();
+        for _ in 0..count {
+            let (row, class) = self.canary(&mut random);
+            let is_in = random.next_u32() & 1 == 1;
+            if is_in {
+                release.add(&row, class);
+            }
+            canaries.push((row, class));
+            coins.push(is_in);
+        }
+        NoiseKey::of_system().add_noise(release.numbers_mut(), noise, [0, 0]);
+        let mut unknown = release.statistics();
+        add(&mut unknown, &exact.statistics(), -1.0);
+        let estimates = estimates(&unknown, &canaries, noise).ok()?;
+        let tested = Tested {
+            published: self.published(),
+            guesses: estimates.into_iter().zip(coins).collect(),
+        };
+        tested.judged(privacy)
     }
 
     /// Returns how many canaries there are: at most half as many as there are numbers.

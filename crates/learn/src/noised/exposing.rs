@@ -87,7 +87,7 @@ impl Noised {
             (Some(_), None) => self.exact(),
             (Some(_), Some(noise)) => {
                 let mut drawn = self.nothing();
-                NoiseKey::of_system().add_noise(&mut drawn, noise, [0, 0]);
+                NoiseKey::of_system().add_noise(drawn.numbers_mut(), noise, [0, 0]);
                 let mut seen = self.exact();
                 add(&mut seen, &drawn.statistics(), 1.0);
                 seen

@@ -20,9 +20,10 @@ use fednode_mix::statistics::robust::groups::{Group, fault, foreign};
 use fednode_privacy::units::Noise;
 
 use super::solving::NoSolution;
-use super::{AtHome, Judging, Noised, total};
+use super::{AtHome, Judging, Noised};
 use crate::agreement;
 use crate::algorithm::Output;
+use crate::total;
 
 /// How many medians of all groups' samples one counts at most.
 const MOST_SAMPLES: f64 = 2.0;
@@ -84,7 +85,7 @@ impl Noised {
 
     /// Reads a group's sum; nothing where samples of so many members cannot have it.
     fn possible(&self, group: &ParamSet, total: Total) -> Option<Sum> {
-        let (members, sums) = total::read(group, self.nothing());
+        let (members, sums) = self.read_total(group);
         let noise = self.noise_of(members).ok()?;
         let least = f64::from(total.fewest_of_one());
         let most = f64::from(2 * total.group?);
@@ -139,7 +140,7 @@ impl Noised {
     ) -> bool {
         let prior = self.prior();
         let judging = |sums: &[Sum]| {
-            let (members, sums) = total::read(&self.total_of(sums), self.nothing());
+            let (members, sums) = self.read_total(&self.total_of(sums));
             let solved = self.solve_total(members, total, sums.statistics()).ok()?;
             Some(Judging::new(solved.into(), &prior, &self.features, home))
         };
@@ -177,7 +178,7 @@ impl Noised {
                 *all = all.saturating_add((*number as f64 * share) as i64);
             });
         }
-        total::write(&mut all, members)
+        total::write(all.numbers_mut().map(|number| *number), members)
     }
 
     /// Returns sums of nothing.

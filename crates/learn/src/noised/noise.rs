@@ -7,7 +7,7 @@
 //!
 //! Shares of a total are drawn anew for each total ([`NoiseKey::once`]): the same share in two of them would cancel.
 
-use fednode_mix::statistics::noised::{GRID, WholeSums};
+use fednode_mix::statistics::noised::GRID;
 use fednode_privacy::discrete::{DiscreteGaussian, Variance};
 use fednode_privacy::units::Noise;
 use rand_chacha::ChaCha20Rng;
@@ -48,7 +48,7 @@ impl NoiseKey {
     }
 
     /// Returns a key for noise that is used once, and that nobody can draw again; but for simulations.
-    pub(super) fn once(&self) -> Self {
+    pub(crate) fn once(&self) -> Self {
         match self {
             Self::Secret(_) => Self::of_system(),
             Self::Seeded => Self::Seeded,
@@ -67,17 +67,23 @@ impl NoiseKey {
     }
 
     /// Adds noise of so many lengths of a sample to each number.
-    pub(super) fn add_noise(&self, sums: &mut WholeSums, noise: Noise, seeds: [u64; 2]) {
+    pub(crate) fn add_noise<'a>(
+        &self,
+        numbers: impl Iterator<Item = &'a mut i64>,
+        noise: Noise,
+        seeds: [u64; 2],
+    ) {
+        let numbers: Vec<&mut i64> = numbers.collect();
         let mut hasher = blake3::Hasher::new_keyed(&self.secret(seeds));
         hasher.update(&noise.get().to_le_bytes());
-        for number in sums.numbers_mut() {
+        for number in &numbers {
             hasher.update(&number.to_le_bytes());
         }
         let mut random = ChaCha20Rng::from_seed(*hasher.finalize().as_bytes());
         let variance = (noise.get() * GRID).powi(2);
         let variance = Variance::at_least(variance).expect("the noise of a spec is in range");
         let gaussian = DiscreteGaussian::new(variance);
-        for number in sums.numbers_mut() {
+        for number in numbers {
             *number = number.saturating_add(gaussian.sample(&mut random));
         }
     }
@@ -85,12 +91,14 @@ impl NoiseKey {
 
 #[cfg(test)]
 mod tests {
+    use fednode_mix::statistics::noised::WholeSums;
+
     use super::*;
 
     fn noised(key: &NoiseKey, sample: [f32; 2], noise: f64) -> Vec<i64> {
         let mut sums = WholeSums::new(2, 2);
         sums.add(&sample, 1);
-        key.add_noise(&mut sums, Noise::new(noise).unwrap(), [1, 2]);
+        key.add_noise(sums.numbers_mut(), Noise::new(noise).unwrap(), [1, 2]);
         sums.numbers_mut().map(|number| *number).collect()
     }
 
@@ -115,7 +123,7 @@ mod tests {
     fn noise_is_as_large_as_promised() {
         let width = 128;
         let mut sums = WholeSums::new(5, width);
-        NoiseKey::Seeded.add_noise(&mut sums, Noise::new(3.0).unwrap(), [7, 8]);
+        NoiseKey::Seeded.add_noise(sums.numbers_mut(), Noise::new(3.0).unwrap(), [7, 8]);
         let squares = sums
             .numbers_mut()
             .map(|number| (*number as f64 / GRID).powi(2));

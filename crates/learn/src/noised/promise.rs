@@ -18,7 +18,7 @@ const DIGITS: f64 = 1e6;
 ///
 /// # Errors
 /// Refuses a promise that no noise keeps.
-pub(super) fn noise_of_node(spec: &FederationSpec) -> Result<Option<Noise>, ConfigError> {
+pub(crate) fn noise_of_node(spec: &FederationSpec) -> Result<Option<Noise>, ConfigError> {
     match (noise_of(spec)?, spec.exchange.total) {
         (Some(noise), Some(total)) => share_of(noise, total).map(Some),
         (noise, _) => Ok(noise),

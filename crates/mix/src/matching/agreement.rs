@@ -234,6 +234,12 @@ impl ClassMeans {
         ((self.agreement(other, by) - chance) / (1.0 - chance)).max(0.0)
     }
 
+    /// Returns how far the classes of others differ as the own ones do, wherever both lie: 0 as much as by chance, 1 in all
+    /// classes that both have.
+    pub fn weight_at_site(&self, others: &Self) -> f64 {
+        self.weight_of(others, BY_SITE)
+    }
+
     /// Tells whether they are of as many classes and features.
     fn fits(&self, other: &Self) -> bool {
         self.counts.len() == other.counts.len() && self.means.len() == other.means.len()

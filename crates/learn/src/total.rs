@@ -8,12 +8,11 @@
 //! ```
 //!
 //! Both are exact in the fixed point of masked sums (`fednode_masked::fixed`), and so are the sums of both.
-//! A sample is 2^20 long at most, so a node may have sixteen million of them. What rounding does to the sum as it comes out, as
+//! On the sphere a sample is 2^20 long at most, so a node may have sixteen million of them. What rounding does to the sum as it comes out, as
 //! two `f32`, is computed of it and costs no privacy.
 
 use burn::tensor::Device;
 use fednode_core::{ParamSet, Tensor};
-use fednode_mix::statistics::noised::WholeSums;
 
 use crate::algorithm::{Part, Role};
 use crate::model::{Initial, Net};
@@ -26,8 +25,12 @@ const LOW: i64 = 1 << 24;
 /// Whole numbers in a unit of what travels as high and as low.
 const UNITS: [f64; 2] = [(1 << 10) as f64, LOW as f64];
 
+/// What a node lacks whose statistics were added up with nobody else's.
+pub(crate) const NOT_ADDED_UP: &str =
+    "all nodes' statistics were not added up: too few nodes were there in the last two rounds";
+
 /// Returns the part of so many whole numbers, which is zero in the beginning.
-pub(super) fn part(numbers: usize, device: &Device) -> Part {
+pub(crate) fn part(numbers: usize, device: &Device) -> Part {
     let net = Net::arrays(&[
         (MEMBERS, &[1], Initial::Zeros),
         (NUMBERS, &[2, numbers], Initial::Zeros),
@@ -35,12 +38,11 @@ pub(super) fn part(numbers: usize, device: &Device) -> Part {
     Part::new(Role::Shared, net, 0, 0, device)
 }
 
-/// Writes the sums of so many members.
-pub(super) fn write(sums: &mut WholeSums, members: f64) -> ParamSet {
-    let numbers = sums.numbers_mut();
+/// Writes the numbers of so many members.
+pub(crate) fn write(numbers: impl Iterator<Item = i64>, members: f64) -> ParamSet {
     let pairs = numbers.map(|number| {
         let low = number.rem_euclid(LOW);
-        [(*number - low) / LOW, low]
+        [(number - low) / LOW, low]
     });
     let pairs: Vec<[i64; 2]> = pairs.collect();
     let travelling = |at: usize| pairs.iter().map(move |pair| pair[at] as f64 / UNITS[at]);
@@ -59,17 +61,17 @@ pub(super) fn write(sums: &mut WholeSums, members: f64) -> ParamSet {
     params
 }
 
-/// Reads how many members are in a sum, and the sum. The shape of `sums` says what it is of.
-pub(super) fn read(params: &ParamSet, mut sums: WholeSums) -> (f64, WholeSums) {
+/// Reads how many members are in a sum, and its numbers.
+pub(crate) fn read(params: &ParamSet) -> (f64, impl Iterator<Item = i64>) {
     let values = |name| params.get(name).map_or(&[] as &[f32], Tensor::values);
     let both = values(NUMBERS);
     let (high, low) = both.split_at(both.len() / 2);
     let units = |number: &f32, at: usize| f64::from(*number) * UNITS[at];
-    for (number, (high, low)) in sums.numbers_mut().zip(high.iter().zip(low)) {
-        *number = (units(high, 0) * LOW as f64 + units(low, 1)) as i64;
-    }
+    let numbers = high.iter().zip(low);
+    let numbers =
+        numbers.map(move |(high, low)| (units(high, 0) * LOW as f64 + units(low, 1)) as i64);
     let members = values(MEMBERS).first().copied().unwrap_or_default();
-    (f64::from(members), sums)
+    (f64::from(members), numbers)
 }
 
 #[cfg(test)]
@@ -91,20 +93,14 @@ mod tests {
             (1 << 43) + 12_345,
             -(1 << 43) - 6_789,
         ];
-        let mut sums = WholeSums::new(3, 1);
-        let written: Vec<i64> = numbers.into_iter().cycle().take(7).collect();
-        for (place, number) in sums.numbers_mut().zip(&written) {
-            *place = *number;
-        }
-        let mut part = part(7, &device);
-        part.load(&write(&mut sums, 1.0), &device).unwrap();
+        let mut part = part(numbers.len(), &device);
+        part.load(&write(numbers.into_iter(), 1.0), &device)
+            .unwrap();
         let values: Vec<f32> = part.params().values().collect();
         assert!(values.iter().all(|value| value.abs() <= 1024.0));
-        let (members, mut read) = read(&part.params(), WholeSums::new(3, 1));
+        let params = part.params();
+        let (members, read) = read(&params);
         assert_eq!(members, 1.0);
-        assert_eq!(
-            read.numbers_mut().map(|number| *number).collect::<Vec<_>>(),
-            written
-        );
+        assert_eq!(read.collect::<Vec<_>>(), numbers);
     }
 }
