@@ -441,7 +441,8 @@ mod tests {
             change(&mut sums);
             sums.fault().unwrap_or("none")
         };
-        let cases: [(fn(&mut SiteSums), &str); 7] = [
+        type Change = fn(&mut SiteSums);
+        let cases: [(Change, &str); 7] = [
             (|sums| sums.apart[0] = f64::NAN, "not all of them"),
             (|sums| sums.counts[2] = -1.0, "below zero"),
             (|sums| sums.normal[0] += 4.0, "meet at sites"),
