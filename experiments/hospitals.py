@@ -63,6 +63,14 @@ def alone(train, test):
     return {name: method.fit(x, y).predict_proba(x_test)[:, 1] for name, method in methods.items()}
 
 
+def run(command):
+    """Returns what a program prints; where it fails, its own words are what ends this one."""
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stderr}")
+    return done.stdout
+
+
 def federated(fednode, parts, folder, seed, settings):
     """Runs the swarm on the raw files and asks each hospital's model about its test patients."""
     command = [fednode, "swarm", "--no-control", "--device", "cpu", "--out", folder / "run", "--seed", str(seed)]
@@ -70,11 +78,11 @@ def federated(fednode, parts, folder, seed, settings):
         train.to_csv(folder / f"train{number}.csv", index=False)
         test.to_csv(folder / f"test{number}.csv", index=False)
         command += ["--own", f"csv:{folder}/train{number}.csv,{LABELS},test={folder}/test{number}.csv"]
-    subprocess.run(command + settings, check=True, capture_output=True)
+    run(command + settings)
     for number, _ in enumerate(parts):
         state = folder / f"run/nodes/{number + 1}/state"
         predict = [fednode, "predict", "--json", "--state", state, folder / f"test{number}.csv"]
-        rows = json.loads(subprocess.run(predict, check=True, capture_output=True).stdout)
+        rows = json.loads(run(predict))
         yield np.array([row["probabilities"][1] for row in rows])
 
 

@@ -25,6 +25,7 @@
 //! - `frozen`: what frozen parts make of each sample, computed once per stage; [`CacheBudget`]: where that is kept, memory or a
 //!   file; `augment`: random crops and flips.
 //! - `private`: training under a promise of differential privacy; `noised`: statistics under one.
+//! - `total`: whole numbers that are added up once, under masks.
 //! - `worker`: a learner as the [`fednode_core::work::Worker`] that live driver and simulator give their orders to.
 //! - the rest: the training loop, evaluation, and the way of numbers to the device and back.
 //!

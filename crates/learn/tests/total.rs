@@ -43,22 +43,12 @@ fn node(spec: &FederationSpec, index: usize) -> Learner {
     learner
 }
 
-/// Adds parts up as masks do, number by number.
+/// Adds up what nodes publish.
 fn total(updates: &[Update]) -> ParamSet {
-    let parts = updates.iter().map(|update| update.shared.as_ref().unwrap());
-    let parts: Vec<_> = parts.collect();
-    let mut total = ParamSet::new();
-    for (name, tensor) in parts[0].iter() {
-        let sum = |at: usize| {
-            let values = parts
-                .iter()
-                .map(|part| part.get(name).unwrap().values()[at]);
-            values.map(f64::from).sum::<f64>() as f32
-        };
-        let sums = (0..tensor.values().len()).map(sum).collect();
-        total.insert(name, tensor.shape(), sums).unwrap();
-    }
-    total
+    let parts = updates
+        .iter()
+        .map(|update| update.shared.as_deref().unwrap());
+    fed::total(&parts.collect::<Vec<_>>())
 }
 
 /// Trains all rounds of all nodes; returns the nodes and what they publish in the last one.

@@ -1,7 +1,7 @@
 //! One sum of all sites, under masks: raw tables whose nodes add up what their common slope is made of ([`fednode_mix::sites`]).
 //!
 //! In an open federation a node fetches the statistics of peers and leaves out those whose classes differ otherwise than its own. Under
-//! masks it sees their sum alone. It judges that in the same way:
+//! masks it sees their sum alone, and judges that:
 //!
 //! ```text
 //! sum of all sites ──► could rows have it? ──► w: how far its classes differ as the own ones do ──► w · sum and the own ones

@@ -42,6 +42,22 @@ pub fn spec(algorithm: &str, hyper: &[(&str, HyperValue)]) -> FederationSpec {
     spec
 }
 
+/// Adds parts up as masks do, number by number.
+pub fn total(parts: &[impl std::borrow::Borrow<ParamSet>]) -> ParamSet {
+    let mut total = ParamSet::new();
+    for (name, tensor) in parts[0].borrow().iter() {
+        let sum = |at: usize| {
+            let values = parts
+                .iter()
+                .map(|part| part.borrow().get(name).unwrap().values()[at]);
+            values.map(f64::from).sum::<f64>() as f32
+        };
+        let sums = (0..tensor.values().len()).map(sum).collect();
+        total.insert(name, tensor.shape(), sums).unwrap();
+    }
+    total
+}
+
 /// Returns the spec with rounds added after its last.
 pub fn extended(spec: &FederationSpec, rounds: u32) -> FederationSpec {
     let extension = Extension {

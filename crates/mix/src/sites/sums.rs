@@ -171,7 +171,7 @@ impl SiteSums {
     }
 
     /// Returns the diagonal of S.
-    pub(super) fn squares(&self) -> Vec<f64> {
+    fn squares(&self) -> Vec<f64> {
         let first = |row: &usize| row * self.width - row * row.saturating_sub(1) / 2;
         let rows = 0..self.width;
         rows.map(|row| self.within[first(&row)]).collect()
