@@ -8,9 +8,14 @@ use std::time::Duration;
 
 use fednode_e2e::{Federation, Process, fedboot, fednode, json_of, run, signal};
 use rustix::process::Signal;
+use serde_json::{Value, json};
 
-fn ask(mut program: Command, verb: &str, state: &Path) -> Output {
-    program.args([verb, "--state"]).arg(state);
+fn ask(program: Command, verb: &str, state: &Path) -> Output {
+    ask_with(program, &[verb], state)
+}
+
+fn ask_with(mut program: Command, arguments: &[&str], state: &Path) -> Output {
+    program.args(arguments).arg("--state").arg(state);
     run(program)
 }
 
@@ -83,6 +88,37 @@ fn a_node_that_leaves_says_so_and_ends_well() {
     );
     let nobody = ask(fednode(), "leave", &node.state);
     assert_nobody(&nobody, &["cannot say goodbye", "start this one first"]);
+}
+
+#[test]
+fn who_takes_back_what_it_published_hears_who_deleted_it_and_is_served_no_more() {
+    let agreeing = ["--algorithm", "fedmoe-da", "--set", "profile=agreement"];
+    let federation = Federation::new(2, 500, &agreeing);
+    let (_aggregator, address) = federation.start_aggregator();
+    let [stays, mut leaves] = [1, 2].map(|shard| federation.start_node(shard, &[&address], &[]));
+    let serves_peers = |status: &Value| {
+        status["last_record"]["composition"]
+            .to_string()
+            .contains("peers")
+    };
+    stays.wait_for("statistics of the other", serves_peers);
+
+    let left = ask_with(fednode(), &["leave", "--withdraw"], &leaves.state);
+    assert!(left.status.success(), "{}", text(&left.stderr));
+    let said = text(&left.stdout);
+    assert!(said.contains("has asked the others to delete"), "{said}");
+    let answered = "2 members have signed that they deleted them";
+    assert!(said.contains(answered), "{said}\n{}", leaves.log());
+    assert_eq!(leaves.wait().code(), Some(0));
+
+    // The only peer is gone, and so is all that was made of its statistics.
+    stays.wait_for("a model of its own", |status| !serves_peers(status));
+    let audited = ask_with(fednode(), &["audit", "--json"], &stays.state);
+    let taken = &json_of(&audited)["withdrawals"][0];
+    assert_eq!(taken["answers"].as_array().unwrap().len(), 2, "{taken}");
+    assert_eq!(taken["silent"], json!([]), "{taken}");
+    let printed = text(&ask(fednode(), "audit", &stays.state).stdout);
+    assert!(printed.contains(answered), "{printed}");
 }
 
 #[test]

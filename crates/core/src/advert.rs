@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::body::{
     Body, ExpertOffer, Fault, Global, Local, MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS,
-    MAX_WITHDRAWN, Member, PoolOffer, ProxyOffer, Withdraw,
+    MAX_REMOVALS, MAX_WITHDRAWN, Member, PoolOffer, ProxyOffer, Removal, Removed, Withdraw,
 };
 use crate::limits::{CLOCK_SKEW, MOST_ROUNDS};
 use crate::{AdvertId, FederationId, FederationSpec, NodeId, Round, Timestamp};

@@ -68,8 +68,8 @@ pub mod work;
 
 pub use advert::{
     ADVERT_LIFE, Accepted, Advert, AdvertError, Body, ExpertOffer, Fault, Global, Local,
-    MAX_ADVERT_BYTES, MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS, MAX_WITHDRAWN, Member,
-    PoolOffer, ProxyOffer, Sequence, SignedAdvert, Withdraw,
+    MAX_ADVERT_BYTES, MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS, MAX_REMOVALS, MAX_WITHDRAWN,
+    Member, PoolOffer, ProxyOffer, Removal, Removed, Sequence, SignedAdvert, Withdraw,
 };
 pub use augmentation::{Augmentation, CROP_SHIFT};
 pub use blob::{

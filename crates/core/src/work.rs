@@ -87,6 +87,8 @@ pub enum Order<P = Arc<ParamSet>> {
     AssemblePool(Modules<P>),
     /// Go on with rounds that were added after an end: forget what that end made of the model, a pool and everybody's statistics.
     GoOn,
+    /// Delete what was made of peers' statistics, because they took these back. What was trained on parts of others stays.
+    ForgetPeers,
 }
 
 /// What came of an [`Order`].
@@ -96,7 +98,7 @@ pub enum Outcome<P = Arc<ParamSet>> {
     TrainedAhead,
     /// A round is trained.
     Trained(Update<P>),
-    /// The parts were taken over.
+    /// The parts were taken over, or those of peers forgotten.
     Adopted,
     /// How good the model is.
     Evaluated(Evaluations),
@@ -362,6 +364,7 @@ impl<P> Order<P> {
                     .collect(),
             ),
             Self::GoOn => Order::GoOn,
+            Self::ForgetPeers => Order::ForgetPeers,
         }
     }
 }

@@ -205,6 +205,11 @@ impl Aggregator {
         means.chain(parts).chain(self.trials.blobs()).collect()
     }
 
+    /// Returns the blobs that were taken back and that nobody needs any more, which are to be deleted.
+    pub fn taken_back(&self) -> Vec<BlobId> {
+        self.view.taken_back(&self.needed_blobs())
+    }
+
     fn handle_arrival(&mut self, arrival: Arrival) {
         self.view.on_arrival(arrival);
         let blob = arrival.id();
@@ -226,8 +231,10 @@ impl Aggregator {
     }
 
     fn handle_advert(&mut self, advert: &Arc<Accepted>) {
-        // Where nothing is averaged there is nothing to close, and an aggregator need not remember anybody.
-        if self.spec.exchange.averaging.is_none() {
+        // Where nothing is averaged there is nothing to close, and an aggregator need not remember anybody. What it passed
+        // on it deletes like everybody.
+        let is_withdrawal = matches!(advert.body, Body::Withdraw(_));
+        if self.spec.exchange.averaging.is_none() && !is_withdrawal {
             return;
         }
         match self.view.record(advert) {
@@ -252,7 +259,7 @@ impl Aggregator {
             Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) => {
                 self.on_word(advert.author, advert.round);
             }
-            Body::Fault(_) | Body::Pool(_) => {}
+            Body::Fault(_) | Body::Pool(_) | Body::Removed(_) => {}
             Body::Withdraw(withdraw) => {
                 let needed = self.needed_blobs();
                 let blobs = &withdraw.blobs;

@@ -130,6 +130,7 @@ impl fmt::Display for Brief<'_, Body> {
             Body::Propose(_) => "proposal",
             Body::Agree(_) => "agreement",
             Body::Unmask(_) => "word that takes masks off",
+            Body::Removed(_) => "answer to withdrawals",
         })
     }
 }

@@ -120,7 +120,8 @@ impl View {
             Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) => {
                 self.nodes.node(advert.author).keep_word(advert);
             }
-            Body::Fault(_) => {}
+            // What others have deleted changes nothing here.
+            Body::Fault(_) | Body::Removed(_) => {}
         }
         true
     }
@@ -314,10 +315,17 @@ impl View {
         blobs: &[BlobId],
         needed: &BTreeSet<BlobId>,
     ) -> Vec<BlobId> {
+        self.withdrawn.add(owner, blobs);
         let mut forgotten = self.nobody_elses(owner, blobs);
-        self.withdrawn.add(owner, &forgotten);
         forgotten.retain(|blob| !needed.contains(blob));
         forgotten
+    }
+
+    /// Returns what was taken back and is to be deleted by now: what nobody else needs any more, this node included.
+    pub(crate) fn taken_back(&self, needed: &BTreeSet<BlobId>) -> Vec<BlobId> {
+        let by_owner = self.withdrawn.by_owner().into_iter();
+        let free = by_owner.flat_map(|(owner, blobs)| self.nobody_elses(owner, &blobs));
+        free.filter(|blob| !needed.contains(blob)).collect()
     }
 
     /// Tells whether a blob that came is to be deleted: its owner took it back meanwhile, and nobody else needs it.

@@ -141,6 +141,52 @@ fn a_withdrawal_deletes_nothing_that_somebody_else_needs() {
 }
 
 #[test]
+fn what_a_closed_round_counts_is_deleted_once_no_closing_in_memory_names_it() {
+    let spec = spec();
+    let mut node = Node::new(Arc::clone(&spec), id(2), Some(blob("initial")));
+    node.handle(NOW, Input::Start);
+    for n in [1, 3] {
+        node.handle(NOW, advert(&spec, n, 1, Body::Local(update(n))));
+    }
+    let closed = |round: u32, parts: [u8; 2]| Global {
+        mean: blob(&format!("mean of {round}")),
+        parent: blob(&format!("mean of {}", round - 1)).id,
+        ..closing(&parts, "")
+    };
+    node.handle(NOW, advert(&spec, 3, 1, Body::Global(closed(1, [1, 3]))));
+    let blobs = ["part of 1", "expert of 1"].map(|name| blob(name).id);
+    let withdrawal = Body::Withdraw(Withdraw {
+        blobs: blobs.to_vec(),
+    });
+    node.handle(NOW, advert(&spec, 1, 2, withdrawal));
+    assert_eq!(
+        node.taken_back(),
+        [blobs[1]],
+        "a closed round counts the other"
+    );
+    // Of each author the newest eight are remembered.
+    for round in 2..=9 {
+        let others = Body::Global(closed(round, [3, 4]));
+        node.handle(NOW, advert(&spec, 3, round, others));
+    }
+    assert_eq!(node.taken_back(), blobs);
+}
+
+#[test]
+fn an_aggregator_without_averages_deletes_what_it_passed_on() {
+    let mut spec = FederationSpec::clone(&spec());
+    spec.exchange.averaging = None;
+    let spec = Arc::new(spec);
+    let mut aggregator = aggregator(&spec, &[]);
+    let blobs = vec![blob("expert of 1").id];
+    let withdrawal = Body::Withdraw(Withdraw {
+        blobs: blobs.clone(),
+    });
+    let outputs = aggregator.handle(NOW, advert(&spec, 1, 1, withdrawal));
+    assert!(matches!(&outputs[..], [Output::Forget(forgotten)] if *forgotten == blobs));
+}
+
+#[test]
 fn what_was_taken_back_on_its_way_is_deleted_when_it_comes() {
     let spec = spec();
     let mut aggregator = aggregator(&spec, &[1, LIAR]);

@@ -18,6 +18,7 @@
 //!
 //! Where ε and the number of samples say that noise is too large, there is no classifier, and the node says so.
 
+mod adopting;
 mod canaries;
 mod choosing;
 mod exposing;
@@ -27,10 +28,7 @@ mod promise;
 mod solving;
 mod sphere;
 
-use std::borrow::Borrow;
-
 use burn::tensor::{Device, Tensor};
-use fednode_core::work::PeerExpert;
 use fednode_core::{
     BlobId, Component, Composition, ExpertExchange, FederationSpec, ParamSet, Slot, Total,
 };
@@ -59,7 +57,7 @@ use choosing::{AtHome, Choice, Judging};
 pub(crate) use groups::Own;
 pub use noise::NoiseKey;
 pub(crate) use promise::{check_groups, mask, noise_of_node, protect};
-use solving::{NoSolution, total_of};
+use solving::total_of;
 use sphere::OnSphere;
 
 /// The matching of noised statistics.
@@ -309,52 +307,6 @@ impl Noised {
         let mut kept: Vec<Tensor<1>> = exact.map(|values| upload(values, device)).into();
         kept.extend((3..5).map(|at| self.kept.weights.tensor(at)));
         self.kept.weights = Weights::new(kept);
-    }
-
-    /// Solves for the classifier of peers' releases; the same ones are solved once.
-    pub(crate) fn adopt<P: Borrow<ParamSet>>(&mut self, peers: &[PeerExpert<P>], device: &Device) {
-        let key = agreement::key_of(&self.released.params(), peers);
-        if self.remembered.solved != Some(key) {
-            self.take(key, self.solve(peers), device);
-        }
-    }
-
-    /// Solves for the classifier of the total, if it is that which was adopted. Until there is one, all have zeros. `samples` are the
-    /// own ones: a node that joined too late for the total has not added them up.
-    pub(crate) fn adopt_total(&mut self, samples: &Samples, device: &Device) {
-        let Some(total) = self.total else { return };
-        let key = self.released.params().to_blob().0.id;
-        let (members, sums) = self.read_total(&self.released.params());
-        if members > 1.0 && self.remembered.solved != Some(key) {
-            if !self.is_released() {
-                self.keep(&self.add_up(samples, device).statistics(), device);
-            }
-            let solved = self.solve_total(members, total, sums.statistics());
-            self.take(key, solved, device);
-        }
-    }
-
-    /// Remembers the classifier of what was received, or why there is none.
-    fn take(&mut self, key: BlobId, solved: Result<Discriminant, NoSolution>, device: &Device) {
-        match solved {
-            Ok(solved) => {
-                let mut kept: Vec<Tensor<1>> =
-                    (0..3).map(|at| self.kept.weights.tensor(at)).collect();
-                kept.extend(
-                    [&solved.weights, &solved.offsets].map(|values| upload(values, device)),
-                );
-                self.kept.weights = Weights::new(kept);
-                (self.remembered.solved, self.remembered.missing) = (Some(key), None);
-            }
-            Err(reason) => {
-                let before = self.remembered.missing.replace(reason.to_string());
-                self.remembered.solved = None;
-                // Said once: noise that is too large stays so from round to round.
-                if before != self.remembered.missing {
-                    tracing::warn!(%reason, "no classifier of peers' noised statistics");
-                }
-            }
-        }
     }
 
     /// Chooses how the peers' classifier and what the node does alone are joined. `alone` predicts for inputs.

@@ -234,6 +234,17 @@ impl Regression {
         }
     }
 
+    /// Deletes what was made of peers' sums, as if none had ever come.
+    pub(crate) fn forget_peers(&mut self, device: &Device) {
+        let nothing = Line {
+            weights: vec![0.0; self.width],
+            offset: 0.0,
+        };
+        self.write(Source::Peers, &nothing, device);
+        (self.remembered.solved, self.remembered.trust) = (None, None);
+        self.remembered.missing = None;
+    }
+
     /// Chooses what the line counts for beside the own model, because one of them is another one now.
     pub(crate) fn choose(&mut self, own: &Predictor<'_>, validation: &Samples, device: &Device) {
         self.remembered.left_out = false;

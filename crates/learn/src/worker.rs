@@ -44,6 +44,10 @@ impl Worker for Learner {
                 self.go_on();
                 Outcome::WentOn
             }
+            Order::ForgetPeers => {
+                self.forget_peers();
+                Outcome::Adopted
+            }
         };
         Ok(outcome)
     }

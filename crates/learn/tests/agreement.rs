@@ -79,6 +79,24 @@ fn what_peers_say_is_served_and_not_published() {
     );
 }
 
+/// Peers that take their statistics back leave nothing behind: neither in what is served nor in what is kept.
+#[test]
+fn a_node_whose_peers_take_back_their_statistics_is_as_if_none_had_come() {
+    let spec = spec(&[]);
+    let mut nodes = [0, 1].map(|index| learner(&spec, index));
+    let updates = nodes.each_mut().map(|node| update(node, 1));
+    let alone = (nodes[0].state(), nodes[0].evaluate(Subset::Test));
+    let given = peers(&spec, &updates, 0);
+    nodes[0].adopt_peers(&given).unwrap();
+    assert_ne!((nodes[0].state(), nodes[0].evaluate(Subset::Test)), alone);
+    let stays = &mut |_| std::ops::ControlFlow::Continue(());
+    nodes[0].perform(Order::ForgetPeers, stays).unwrap();
+    assert_eq!((nodes[0].state(), nodes[0].evaluate(Subset::Test)), alone);
+    // Others may come in the next round, or the same once more.
+    nodes[0].adopt_peers(&given).unwrap();
+    assert_ne!(nodes[0].evaluate(Subset::Test), alone.1);
+}
+
 /// Chance explains whatever difference there is on these validation samples, so the choice by log loss stays.
 #[test]
 fn a_measure_that_peers_do_not_harm_changes_nothing() {

@@ -244,6 +244,7 @@ impl Worker for Vector {
                 return Err(WorkError::Misfit("a vector has no private module".into()));
             }
             Order::GoOn => work::Outcome::WentOn,
+            Order::ForgetPeers => work::Outcome::Adopted,
         })
     }
 

@@ -47,6 +47,8 @@ pub(crate) struct Mixed {
     pub(crate) n_sources: u32,
     /// Whose experts were mixed in.
     pub(crate) mixed: Vec<MixedIn>,
+    /// Whether what was mixed in before is forgotten, because its owners took it back.
+    pub(crate) forgets: bool,
     /// Absent if nothing has changed since the last one, or nobody asks.
     pub(crate) evaluating: Option<Evaluating>,
 }
@@ -60,6 +62,10 @@ pub(crate) struct Received {
 /// What a task comes back with.
 pub(crate) enum Answer {
     Done,
+    /// What was taken back is deleted, as far as the disk lets it.
+    Forgotten,
+    /// What a node that took something back has ever published.
+    PublishedBefore(Vec<BlobId>),
     Fetched {
         fetch: Fetch,
         result: Result<Checked, NotFetched>,
@@ -112,6 +118,8 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn on_answer(&mut self, answer: Answer) -> Result<(), RunError> {
         match answer {
             Answer::Done => {}
+            Answer::Forgotten => self.on_withdrawn_deleted(),
+            Answer::PublishedBefore(blobs) => self.on_published_before(blobs),
             Answer::Fetched {
                 fetch,
                 result,
@@ -183,7 +191,9 @@ impl<M: Machine> Driver<M> {
                 self.desk.book.evaluated(due, &value, took);
             }
             Answer::Merged(result) => {
-                let report = self.desk.merged(&mut self.base, *result?);
+                let mixed = result?;
+                self.withdrawals.merged(&mixed);
+                let report = self.desk.merged(&mut self.base, *mixed);
                 self.feed(Input::Merged(report));
             }
             Answer::Module(result) => self.on_module(*result?),
@@ -193,6 +203,8 @@ impl<M: Machine> Driver<M> {
             }
             Answer::Finalised(result) => self.on_finalised(*result?),
             Answer::Done
+            | Answer::Forgotten
+            | Answer::PublishedBefore(_)
             | Answer::Fetched { .. }
             | Answer::Published(_)
             | Answer::Averaged { .. }

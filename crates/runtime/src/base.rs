@@ -198,6 +198,12 @@ impl Base {
         });
     }
 
+    /// Looks up what a node has published, also in rounds long ago, because it took something back.
+    pub(crate) fn look_up_published(&mut self, author: NodeId) {
+        let journal = self.journal.clone();
+        self.start(async move { Answer::PublishedBefore(journal.published_by(author).await) });
+    }
+
     /// Deletes blobs that their owner takes back.
     pub(crate) fn forget(&mut self, forgotten: Vec<BlobId>) {
         let blobs = Arc::clone(&self.blobs);
@@ -210,7 +216,7 @@ impl Base {
                 }
             })
             .await;
-            Answer::Done
+            Answer::Forgotten
         });
     }
 

@@ -21,7 +21,7 @@ use crate::answers::{Answer, Evaluating, Learned, Mixed};
 use crate::base::{Base, FULL_PAUSE, on_worker};
 use crate::journal::Entry;
 use crate::masks::{MaskKeeper, Published, SharedPart};
-use crate::merging::Mixing;
+use crate::merging::{MixedBefore, Mixing};
 use crate::releases::Releases;
 use crate::resources;
 use crate::spans;
@@ -150,7 +150,7 @@ impl Desk {
     }
 
     /// Mixes experts and adopts the shared part.
-    pub(crate) fn merge(&mut self, base: &mut Base, order: MergeOrder) {
+    pub(crate) fn merge(&mut self, base: &mut Base, order: MergeOrder, before: MixedBefore) {
         let Some(trainer) = self.trainer.clone() else {
             return;
         };
@@ -165,6 +165,7 @@ impl Desk {
             // round.
             due: self.book.due_after_exchange(order.round),
             order,
+            before,
         };
         base.start(async move { Answer::Merged(mixing.run().await.map(Box::new)) });
     }

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{Accepted, BlobId, BlobStore, Role, Round, Timestamp};
+use fednode_core::{Accepted, BlobId, BlobStore, Body, Role, Round, Timestamp};
 use fednode_engine::book::Closing;
 use fednode_engine::masks::MaskOrder;
 use fednode_engine::{Input, Note, Output};
@@ -47,6 +47,7 @@ use crate::service::Manager;
 use crate::standing::Standing;
 use crate::timers::Timers;
 use crate::watched::Watched;
+use crate::withdrawals::Withdrawals;
 use crate::work;
 
 /// How often the loop looks around even if nothing happens.
@@ -66,6 +67,7 @@ pub(crate) struct Driver<M> {
     pub(crate) wait_log: WaitLog,
     pub(crate) ending: Ending,
     pub(crate) more: MoreRounds,
+    pub(crate) withdrawals: Withdrawals,
     pub(crate) inlets: Inlets,
     manager: Manager,
 }
@@ -132,6 +134,7 @@ impl<M: Machine> Driver<M> {
             wait_log: WaitLog::new(),
             ending: Ending::new(),
             more: MoreRounds::of(inlets.book.clone()),
+            withdrawals: Withdrawals::default(),
             inlets,
             manager: Manager::ready(),
         }
@@ -167,10 +170,23 @@ impl<M: Machine> Driver<M> {
         // evaluated.
         self.desk.resume(&mut self.base, &past.written);
         self.feed(Input::Start);
+        // What this member has answered it does not answer again.
+        let me = self.base.me;
+        let is_answer =
+            |said: &&Accepted| said.author == me && matches!(said.body, Body::Removed(_));
+        for advert in past.known.iter().filter(is_answer) {
+            self.hear_of_withdrawals(advert);
+        }
         for advert in past.known {
             self.standing.heard(&advert);
+            if advert.author != me {
+                self.hear_of_withdrawals(&advert);
+            }
             self.feed(Input::Advert(Arc::new(advert)));
         }
+        let last = self.desk.book.last().into_iter();
+        let mixed = last.flat_map(|record| record.mixed.iter().map(|from| from.node));
+        self.withdrawals.mix(mixed);
         // Own blobs of earlier rounds can be had here again.
         let report = self.machine.training_state().and_then(|state| state.report);
         let known = work::known_to_others(self.kept_blobs(), report.as_ref());
@@ -240,7 +256,9 @@ impl<M: Machine> Driver<M> {
             Output::Unmask(order) => base.unmask(*order),
             Output::Follow(nodes) => base.follow(nodes),
             Output::Ask(lacking) => base.ask(&lacking),
-            Output::Merge(order) => self.desk.merge(base, order),
+            Output::Merge(order) => self
+                .desk
+                .merge(base, order, self.withdrawals.mixed_before()),
             Output::Average(order) => base.average(order),
             Output::Module { round } => self.desk.make_module(base, round),
             Output::Pool(order) => self.desk.assemble_pool(base, order),
@@ -251,7 +269,7 @@ impl<M: Machine> Driver<M> {
             Output::SetTimer { timer, at } => self.timers.set(timer, at),
             Output::Strike { node, reason } => base.strike(node, reason),
             Output::Ban { node, reason } => base.ban(node, reason),
-            Output::Forget(blobs) => base.forget(blobs),
+            Output::Forget(blobs) => self.delete_withdrawn(blobs),
             Output::Note(note) => self.note(&note),
         }
     }
@@ -349,6 +367,7 @@ impl<M: Machine> Driver<M> {
             info!("{line}");
             self.base.remark(line);
         }
+        self.attend_withdrawals();
         self.look_for_more_rounds();
         self.advance_ending();
         Ok(())

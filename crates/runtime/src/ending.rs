@@ -31,6 +31,8 @@ use crate::work;
 const QUIET: Duration = Duration::from_secs(3);
 /// A goodbye is given so long to spread.
 const GOODBYE: Duration = Duration::from_secs(1);
+/// Whoever takes something back waits so much longer for the others' word that it is gone.
+const PATIENCE_FOR_ANSWERS: Duration = Duration::from_secs(5);
 /// How long a stopping member waits for its last checkpoint; with what follows, less than five seconds.
 const LAST_SAVE_PATIENCE: Duration = Duration::from_secs(3);
 /// How long it waits for the last lines of its books and for everybody who works for it.
@@ -206,7 +208,10 @@ impl<M: Machine> Driver<M> {
                 self.ending.look_whether_needed(&self.base, nobody_trains);
             }
             Stage::Leaving { until } if self.publisher.is_idle() && self.base.now() >= until => {
-                self.ending.stage = Stage::Over(Outcome::Left);
+                let is_patient = self.base.now() < until + PATIENCE_FOR_ANSWERS;
+                if !is_patient || !self.withdrawals.lacks_an_answer(self.standing.present()) {
+                    self.leave();
+                }
             }
             _ => {}
         }
@@ -294,6 +299,15 @@ impl<M: Machine> Driver<M> {
         self.ending.stage = Stage::Leaving {
             until: self.base.now() + GOODBYE,
         };
+    }
+
+    /// The goodbye is said, and whoever was asked to delete something has answered or had its time.
+    fn leave(&mut self) {
+        if let Some(line) = self.withdrawals.summary() {
+            info!("{line}");
+            self.base.remark(line);
+        }
+        self.ending.stage = Stage::Over(Outcome::Left);
     }
 
     /// Saves what can be saved, says goodbye, ends.

@@ -133,6 +133,7 @@ impl<M: Machine> Driver<M> {
             self.base.remark(line);
         }
         let advert = Arc::new(Accepted { id, advert });
+        self.hear_of_withdrawals(&advert);
         self.base.journal.add(Entry::Advert(signed));
         self.feed(Input::Advert(advert));
     }

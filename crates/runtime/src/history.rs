@@ -13,6 +13,7 @@ mod historian;
 mod tests;
 
 pub use audit::{
-    AuditedRound, AuditedUpdate, History, HistoryError, Link, ToldFault, Verdict, audit,
+    AuditedRound, AuditedUpdate, AuditedWithdrawal, History, HistoryError, Link, RemovalAnswer,
+    ToldFault, Verdict, audit,
 };
 pub(crate) use historian::{Historian, KEPT_AT_ONCE};

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fednode_core::{Advert, ClosingId, NodeId, Role, Round, SignedAdvert, Timestamp};
+use fednode_core::{Advert, BlobId, ClosingId, NodeId, Role, Round, SignedAdvert, Timestamp};
 use fednode_store::ledger::{ClosedRound, Event, Transfer};
 use fednode_store::{Ledger, LedgerError};
 use tokio::sync::{mpsc, oneshot};
@@ -52,6 +52,7 @@ pub(crate) enum Entry {
 #[derive(Debug)]
 enum Line {
     Entry(Entry),
+    PublishedBy(NodeId, oneshot::Sender<Vec<BlobId>>),
     Flush(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
 }
@@ -95,6 +96,20 @@ impl Journal {
         }
     }
 
+    /// Returns the blobs of all updates of a node that are kept, in the history too. Cancel-safe.
+    pub(crate) async fn published_by(&self, author: NodeId) -> Vec<BlobId> {
+        let (found, is_found) = oneshot::channel();
+        if self
+            .lines
+            .send(Line::PublishedBy(author, found))
+            .await
+            .is_err()
+        {
+            return Vec::new();
+        }
+        is_found.await.unwrap_or_default()
+    }
+
     /// Waits until everything handed in so far is written. Cancel-safe.
     pub(crate) async fn flush(&self) {
         self.ask(Line::Flush).await;
@@ -130,6 +145,10 @@ impl Writer {
                     let written = self.write(&entry);
                     self.complain(written);
                 }
+                Line::PublishedBy(author, found) => {
+                    let blobs = self.published_by(author);
+                    _ = found.send(blobs);
+                }
                 // Whoever asked may have run out of patience.
                 Line::Flush(done) => _ = done.send(()),
                 // The ledger is closed before the answer: whoever waits may open it anew at once.
@@ -140,6 +159,21 @@ impl Writer {
                 }
             }
         }
+    }
+
+    fn published_by(&mut self, author: NodeId) -> Vec<BlobId> {
+        let said = self.ledger.updates_of(author);
+        let said = said.map_err(JournalError::from);
+        let said = said.unwrap_or_else(|error| {
+            self.complain(Err(error));
+            Vec::new()
+        });
+        // The disk is believed no more than a peer.
+        let adverts = said
+            .iter()
+            .filter_map(|said| fednode_net::verify(said).ok());
+        let blobs = adverts.flat_map(|advert| advert.body.blobs());
+        blobs.map(|blob| blob.id).collect()
     }
 
     fn write(&mut self, entry: &Entry) -> Result<(), JournalError> {

@@ -92,6 +92,7 @@ pub mod token;
 pub mod trainer;
 mod waits;
 mod watched;
+mod withdrawals;
 mod work;
 
 pub use config::{Control, DEFAULT_LINGER, MemberConfig};

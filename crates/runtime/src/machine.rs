@@ -15,6 +15,8 @@ pub(crate) trait Machine: Send + 'static {
     fn status(&self, now: Timestamp) -> Status;
     /// Returns the blobs that must stay.
     fn needed_blobs(&self) -> BTreeSet<BlobId>;
+    /// Returns the blobs that were taken back and that nobody needs any more.
+    fn taken_back(&self) -> Vec<BlobId>;
     /// Returns what a checkpoint must keep, as JSON.
     fn snapshot(&self) -> serde_json::Value;
     /// Returns the state of a machine that trains; `None` for one that does not.
@@ -38,6 +40,10 @@ impl Machine for Node {
 
     fn needed_blobs(&self) -> BTreeSet<BlobId> {
         self.needed_blobs()
+    }
+
+    fn taken_back(&self) -> Vec<BlobId> {
+        self.taken_back()
     }
 
     fn snapshot(&self) -> serde_json::Value {
@@ -73,6 +79,10 @@ impl Machine for Aggregator {
 
     fn needed_blobs(&self) -> BTreeSet<BlobId> {
         self.needed_blobs()
+    }
+
+    fn taken_back(&self) -> Vec<BlobId> {
+        self.taken_back()
     }
 
     fn snapshot(&self) -> serde_json::Value {

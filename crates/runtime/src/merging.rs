@@ -16,6 +16,15 @@ use crate::error::RunError;
 use crate::trainer::{Timed, TrainerThread};
 use crate::work;
 
+/// What becomes of the peers' parts that were mixed in before, if no others come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MixedBefore {
+    /// They stay: their owners are late, or cannot be reached.
+    Stays,
+    /// They are forgotten: all their owners took them back.
+    IsTakenBack,
+}
+
 /// A merge under way.
 pub(crate) struct Mixing {
     pub(crate) trainer: TrainerThread,
@@ -24,6 +33,7 @@ pub(crate) struct Mixing {
     pub(crate) decoded: Arc<Decoded>,
     pub(crate) blobs: Arc<Blobs>,
     pub(crate) order: MergeOrder,
+    pub(crate) before: MixedBefore,
     /// The evaluation that is due afterwards.
     pub(crate) due: DueAfterExchange,
 }
@@ -41,6 +51,7 @@ impl Mixing {
             decoded,
             blobs,
             order,
+            before,
             due,
         } = self;
         let evaluate = |splits: Splits| Box::pin(trainer.evaluate(splits)) as Evaluating;
@@ -64,25 +75,32 @@ impl Mixing {
             peers: adoption.peers,
             statistics: adoption.statistics,
         };
-        if received.is_empty() {
+        let forgets = before == MixedBefore::IsTakenBack && mixed.is_empty();
+        if received.is_empty() && !forgets {
             let evaluating = due.if_unchanged.map(evaluate);
             return Ok(Mixed {
                 report,
                 took,
                 n_sources,
                 mixed,
+                forgets,
                 evaluating,
             });
         }
+        let forgetting = forgets.then(|| trainer.perform(Order::ForgetPeers));
         let adopting = trainer.perform(Order::Adopt(received));
         // Handed in together, so that no later order comes between.
         let evaluating = due.if_changed.map(evaluate);
+        if let Some(forgetting) = forgetting {
+            forgetting.await?;
+        }
         let (report, adopted) = judge(report, adopting.await)?;
         Ok(Mixed {
             report,
             took: took + adopted,
             n_sources,
             mixed,
+            forgets,
             evaluating,
         })
     }

@@ -17,6 +17,7 @@ use common::{Counters, FINISHING, Running, config, lonely_spec, spec, until, wit
 use fednode_core::{BlobId, BlobStore, Body, FederationSpec, ParamSet, Round};
 use fednode_net::Compression;
 use fednode_runtime::control::{Client, ClientError};
+use fednode_runtime::history;
 use fednode_runtime::records::{path_in as records_path, read as read_records};
 use fednode_runtime::{ExitCode, MemberConfig, Outcome, final_model, stored_model};
 
@@ -331,7 +332,7 @@ async fn what_a_node_takes_back_its_peers_delete() {
             if let Body::Local(local) = &advert.body {
                 let experts = local.experts.iter().map(|offer| offer.blob.id);
                 match advert.author == leaver {
-                    true => own.extend(experts.filter(|id| taken.contains(id))),
+                    true => own.extend(experts),
                     false => others.extend(experts),
                 }
             }
@@ -342,7 +343,15 @@ async fn what_a_node_takes_back_its_peers_delete() {
         assert_eq!(kept, [] as [&BlobId; 0], "{name} keeps what was taken back");
         let rest = others.iter().filter(is_held).count();
         assert!(name == "boot" || rest > 0, "{name} has deleted everything");
+        drop(store);
+        let said = history::audit(&state(name)).unwrap().withdrawals;
+        assert_eq!(said.len(), 1, "{name}");
+        assert_eq!(said[0].answers.len(), 3, "{name}: {:?}", said[0]);
+        assert_eq!(said[0].silent, [], "{name}");
     }
+    // Who left has waited for the word of everybody who was there.
+    let said = history::audit(&state("3")).unwrap().withdrawals;
+    assert_eq!(said[0].answers.len(), 3, "{:?}", said[0]);
 }
 
 /// Runs a node on its own until `reached` says so.

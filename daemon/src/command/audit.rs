@@ -2,8 +2,9 @@
 //!
 //! It asks nobody and needs neither the node's key nor its data. So an auditor to whom a copy was given gets the same answer.
 
+use fednode_core::{NodeId, Round};
 use fednode_runtime::exit::ExitCode;
-use fednode_runtime::history::{self, AuditedRound, History, Link, Verdict};
+use fednode_runtime::history::{self, AuditedRound, AuditedWithdrawal, History, Link, Verdict};
 use serde::Serialize;
 
 use fednode_cli::clock::utc_text;
@@ -91,6 +92,42 @@ fn row(audited: &AuditedRound) -> Vec<String> {
     ]
 }
 
+/// Says what became of a withdrawal: one line, and one for what is left.
+pub(crate) fn withdrawal(taken: &AuditedWithdrawal) -> Vec<String> {
+    let names = |nodes: &[NodeId]| -> String {
+        let names: Vec<String> = nodes.iter().map(NodeId::short).collect();
+        names.join(", ")
+    };
+    let keep = taken.answers.iter().filter(|answer| answer.kept > 0);
+    let keepers: Vec<String> = keep
+        .map(|answer| format!("{} ({})", answer.by.short(), answer.kept))
+        .collect();
+    let mut lines = vec![format!(
+        "{} took {} blobs back in round {}: {} members have signed that they deleted them",
+        taken.owner.short(),
+        taken.blobs.len(),
+        taken.round,
+        taken.answers.len(),
+    )];
+    if !keepers.is_empty() {
+        lines.push(format!(
+            "  some still kept blobs that a closed round counted or others had published, too: {}",
+            keepers.join(", ")
+        ));
+    }
+    if !taken.silent.is_empty() {
+        lines.push(format!("  no answer from {}", names(&taken.silent)));
+    }
+    if !taken.counted_in.is_empty() {
+        let rounds: Vec<String> = taken.counted_in.iter().map(Round::to_string).collect();
+        lines.push(format!(
+            "  counted all the same in round {}",
+            rounds.join(", ")
+        ));
+    }
+    lines
+}
+
 fn summary(history: &History) -> Vec<String> {
     let count =
         |wanted: fn(&AuditedRound) -> bool| history.rounds.iter().filter(|row| wanted(row)).count();
@@ -115,6 +152,7 @@ fn summary(history: &History) -> Vec<String> {
         "{} good signatures of members; {statements}",
         history.signatures
     ));
+    lines.extend(history.withdrawals.iter().flat_map(withdrawal));
     lines.extend(history.faults.iter().map(|fault| {
         let (by, accused, round) = (fault.by.short(), fault.accused.short(), fault.round);
         format!("{by} says that {accused} closed round {round} falsely")

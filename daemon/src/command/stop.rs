@@ -2,9 +2,15 @@
 //!
 //! Both wait until the process has let go of its state folder, so that what comes next in a script finds it free.
 
+use std::path::Path;
+
+use fednode_net::Identity;
 use fednode_runtime::control::{self, ClientError, Farewell};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::history::{self, AuditedWithdrawal};
 use serde::Serialize;
+
+use super::audit;
 
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::output::{self, Form, Report};
@@ -22,7 +28,8 @@ pub(crate) struct Args {
 pub(crate) struct LeaveArgs {
     #[command(flatten)]
     end: Args,
-    /// Also ask the others to delete what this node has published. They delete what nobody else needs; nobody can check that.
+    /// Also ask the others to delete what this node has published. They delete what nobody else needs, and sign that they
+    /// did; `fednode audit` shows who.
     #[arg(long)]
     withdraw: bool,
 }
@@ -46,12 +53,24 @@ pub(crate) fn run(args: &Args, farewell: Farewell, form: Form) -> anyhow::Result
         }
         ended => ended.or_fail(ExitCode::State)?,
     };
+    let withdrawn = (farewell == Farewell::Withdraw).then(|| answers(&folder));
     let ended = Ended {
         farewell,
         process,
         state: folder.display().to_string(),
+        withdrawn: withdrawn.flatten(),
     };
     output::print(&ended, form)
+}
+
+/// Returns what became of the last withdrawal of the node with this folder, if that can be read.
+fn answers(state: &Path) -> Option<AuditedWithdrawal> {
+    let node = Identity::load(&state.join("key")).ok()?.node_id();
+    let history = history::audit(state)
+        .inspect_err(|error| tracing::warn!(%error, "who has answered cannot be read"))
+        .ok()?;
+    let mut own = history.withdrawals.into_iter();
+    own.rfind(|taken| taken.owner == node)
 }
 
 /// Says that no node runs, and what to do.
@@ -74,6 +93,9 @@ struct Ended {
     farewell: Farewell,
     process: u32,
     state: String,
+    /// What the others have answered, of a node that took back what it published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    withdrawn: Option<AuditedWithdrawal>,
 }
 
 fn word<S: serde::Serializer>(farewell: &Farewell, serializer: S) -> Result<S::Ok, S::Error> {
@@ -95,10 +117,17 @@ impl Report for Ended {
                 "the node has left the federation and stopped (process {process}); the others go on without it. Its model \
                  stays in `{state}`; `fednode start` would join again\n"
             ),
-            Farewell::Withdraw => format!(
-                "the node has asked the others to delete what it published, has left the federation and stopped (process \
-                 {process}). Means that count it stay as they are. Its model stays in `{state}`\n"
-            ),
+            Farewell::Withdraw => {
+                let answers: String = self
+                    .withdrawn
+                    .iter()
+                    .flat_map(audit::withdrawal)
+                    .fold(String::new(), |text, line| text + &line + "\n");
+                format!(
+                    "the node has asked the others to delete what it published, has left the federation and stopped \
+                     (process {process}). Means that count it stay as they are. Its model stays in `{state}`\n{answers}"
+                )
+            }
         }
     }
 }
@@ -113,6 +142,7 @@ mod tests {
             farewell,
             process: 7,
             state: "s".into(),
+            withdrawn: None,
         };
         let (stopped, left) = (ended(Farewell::Stop), ended(Farewell::Leave));
         let withdrawn = ended(Farewell::Withdraw).human();

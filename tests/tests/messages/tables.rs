@@ -124,7 +124,6 @@ pub(crate) const SAYING: &[Says] = &[
         ["what proxies say, more coarsely", NOT_SENT, POST],
     ),
     ("Local.peers", ["who has similar data", NOT_SENT, POST]),
-    ("Local.statistics", [NOT_SENT, NOT_SENT, NOT_SENT]),
     (
         "Local.n_samples",
         [
@@ -228,7 +227,7 @@ pub(crate) const SILENT: &[(&str, &str)] = &[
     ("Sequence", "incarnation counter"),
     (
         "Body",
-        "Local Global Pool Withdraw Leave Fault Propose Agree Unmask",
+        "Local Global Pool Withdraw Leave Fault Propose Agree Unmask Removed",
     ),
     ("Local", "lineage parent follows offer"),
     ("BlobRef", "id size"),
@@ -242,6 +241,8 @@ pub(crate) const SILENT: &[(&str, &str)] = &[
     ("Proposal", "members parent previous"),
     ("Agreement", "survivors"),
     ("Unmask", "survivors"),
+    ("Removed", "removals"),
+    ("Removal", "owner withdrawn kept"),
     ("Greeting", "protocol proof certificate"),
     ("SignedStatement", "payload signature"),
     ("HelloReply", "Hello Unwelcome"),

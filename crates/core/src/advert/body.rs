@@ -17,6 +17,8 @@ pub const MAX_MEMBERS: usize = 512;
 pub const MAX_PEERS: usize = 32;
 /// Most blobs that one `Withdraw` names.
 pub const MAX_WITHDRAWN: usize = 512;
+/// Most withdrawals that one `Removed` answers.
+pub const MAX_REMOVALS: usize = 64;
 /// The kinds of advert.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -39,6 +41,8 @@ pub enum Body {
     Agree(Agreement),
     /// "This takes the masks off their sum."
     Unmask(Unmask),
+    /// "I have deleted what these withdrawals name."
+    Removed(Removed),
 }
 
 /// A finished local update.
@@ -65,8 +69,6 @@ pub struct Local {
     /// of all. Others who are like it may look for more of their kind there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<NodeId>,
-    /// Class statistics, for algorithms that exchange them.
-    pub statistics: Option<BlobRef>,
     /// Training samples behind it; 0 where sums are masked, which keep that to themselves.
     pub n_samples: u32,
     /// What the masked sum of the next round needs of the node, where sums are masked.
@@ -172,6 +174,26 @@ pub struct Withdraw {
     pub blobs: Vec<BlobId>,
 }
 
+/// Answers to withdrawals: what their author still holds, after it has deleted what it need not keep.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Removed {
+    /// One for each withdrawal.
+    pub removals: Vec<Removal>,
+}
+
+/// The answer to one withdrawal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Removal {
+    /// Who took its blobs back.
+    pub owner: NodeId,
+    /// The advert that names them.
+    pub withdrawn: AdvertId,
+    /// How many of them are still held: a closed round counts them, or somebody else has published the same.
+    pub kept: u32,
+}
+
 /// Proof that a node closed a round wrongly: its own signed words. Whoever doubts it recomputes the mean.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -197,12 +219,13 @@ impl Body {
             Self::Propose(_) => "propose",
             Self::Agree(_) => "agree",
             Self::Unmask(_) => "unmask",
+            Self::Removed(_) => "removed",
         }
     }
 
     /// Tells whether it travels on the control topic, where it must not queue behind local updates.
     pub const fn is_control(&self) -> bool {
-        !matches!(self, Self::Local(_) | Self::Pool(_))
+        !matches!(self, Self::Local(_) | Self::Pool(_) | Self::Removed(_))
     }
 
     /// Returns the blobs that an accepted advert allows to be fetched.
@@ -213,11 +236,7 @@ impl Body {
                     Some(ProxyOffer::Blob(blob)) => Some(*blob),
                     _ => None,
                 };
-                let parts = local
-                    .shared
-                    .into_iter()
-                    .chain(proxies)
-                    .chain(local.statistics);
+                let parts = local.shared.into_iter().chain(proxies);
                 parts
                     .chain(local.experts.iter().map(|offer| offer.blob))
                     .collect()
@@ -226,7 +245,7 @@ impl Body {
             Self::Pool(offer) => offer.blob.into_iter().collect(),
             Self::Propose(proposal) => shared_of(&proposal.members).collect(),
             Self::Withdraw(_) | Self::Leave | Self::Fault(_) => Vec::new(),
-            Self::Agree(_) | Self::Unmask(_) => Vec::new(),
+            Self::Agree(_) | Self::Unmask(_) | Self::Removed(_) => Vec::new(),
         }
     }
 
@@ -243,6 +262,7 @@ impl Body {
             Self::Withdraw(withdraw) if withdraw.blobs.len() > MAX_WITHDRAWN => {
                 Err(AdvertError::Bounds("too many withdrawn blobs"))
             }
+            Self::Removed(removed) => removed.check(),
             Self::Propose(proposal) => check_members(&proposal.members),
             Self::Unmask(said) if said.shares.len() > MAX_HOLDERS => {
                 Err(AdvertError::Bounds("too many shares"))
@@ -253,11 +273,21 @@ impl Body {
     }
 }
 
+impl Removed {
+    fn check(&self) -> Result<(), AdvertError> {
+        let is_possible = |removal: &Removal| removal.kept as usize <= MAX_WITHDRAWN;
+        if self.removals.len() > MAX_REMOVALS || !self.removals.iter().all(is_possible) {
+            return Err(AdvertError::Bounds("malformed answers to withdrawals"));
+        }
+        Ok(())
+    }
+}
+
 impl Local {
     /// Returns an update that offers nothing yet.
     pub fn new(lineage: Lineage, n_samples: u32) -> Self {
         let (experts, peers) = (Vec::new(), Vec::new());
-        let (shared, proxies, sketches, statistics) = (None, None, None, None);
+        let (shared, proxies, sketches) = (None, None, None);
         Self {
             lineage,
             parent: lineage,
@@ -267,7 +297,6 @@ impl Local {
             proxies,
             sketches,
             peers,
-            statistics,
             n_samples,
             offer: None,
         }

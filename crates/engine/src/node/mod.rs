@@ -234,6 +234,11 @@ impl Node {
         needed
     }
 
+    /// Returns the blobs that were taken back and that nobody needs any more, which are to be deleted.
+    pub fn taken_back(&self) -> Vec<BlobId> {
+        self.shared.view.taken_back(&self.needed_blobs())
+    }
+
     /// Returns whose updates can change what this node does now; `None` if anybody's can.
     ///
     /// Until the next input, the updates of all other nodes may as well be given to [`Self::record_update`].
@@ -327,7 +332,7 @@ impl Node {
             }
             Body::Leave => self.handle_departure(author),
             Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) => self.handle_word(author, round),
-            Body::Pool(_) => {}
+            Body::Pool(_) | Body::Removed(_) => {}
         }
     }
 

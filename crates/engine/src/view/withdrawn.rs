@@ -50,6 +50,15 @@ impl Withdrawn {
         });
     }
 
+    /// Returns what each took back.
+    pub(super) fn by_owner(&self) -> BTreeMap<NodeId, Vec<BlobId>> {
+        let mut by_owner: BTreeMap<NodeId, Vec<BlobId>> = BTreeMap::new();
+        for (blob, owner) in &self.0 {
+            by_owner.entry(*owner).or_default().push(*blob);
+        }
+        by_owner
+    }
+
     /// Visits those who took a blob back.
     pub(super) fn owners_of(&self, blob: BlobId) -> impl Iterator<Item = NodeId> + '_ {
         let found = self.0.iter().filter(move |(taken, _)| *taken == blob);

@@ -123,6 +123,17 @@ impl Classifiers {
         self.put(arrays, device);
     }
 
+    /// Deletes a source's classifier: there is none.
+    pub(super) fn erase(&mut self, source: Source, device: &Device) {
+        let mut arrays = self.arrays();
+        let rows = source.rows(self.classes);
+        for array in &mut arrays[..PRIOR_ARRAY] {
+            let one = self.numbers_of_row(array);
+            array[rows.start * one..rows.end * one].fill(0.0);
+        }
+        self.put(arrays, device);
+    }
+
     /// Writes the prior.
     pub(super) fn write_prior(&mut self, prior: Vec<f64>, device: &Device) {
         let mut arrays = self.arrays();

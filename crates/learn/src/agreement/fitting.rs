@@ -60,6 +60,15 @@ impl Agreement {
         }
     }
 
+    /// Deletes what was made of peers' statistics, as if none had ever come.
+    pub(crate) fn forget_peers(&mut self, device: &Device) {
+        for source in [Source::Peers, Source::Slots] {
+            self.classifiers.erase(source, device);
+        }
+        (self.remembered.solved, self.remembered.slots) = (None, None);
+        self.remembered.missing = None;
+    }
+
     fn adopt_as<P: Borrow<ParamSet>>(
         &mut self,
         key: BlobId,

@@ -54,6 +54,21 @@ impl Learner {
         Ok(())
     }
 
+    /// Deletes what was made of peers' statistics, as if none had ever come.
+    pub fn forget_peers(&mut self) {
+        let device = &self.parts.device;
+        if let Some(noised) = &mut self.parts.noised {
+            device.run(|| noised.forget_peers(device.tensors()));
+        }
+        if let Some(agreement) = &mut self.parts.agreement {
+            device.run(|| agreement.forget_peers(device.tensors()));
+        }
+        if let Some(regression) = &mut self.parts.regression {
+            device.run(|| regression.forget_peers(device.tensors()));
+        }
+        self.choose_agreement();
+    }
+
     /// Returns the own part that a peer's expert is like.
     fn part_of<P: Borrow<ParamSet>>(&self, peer: &PeerExpert<P>) -> Result<&Part, LearnError> {
         let slot = peer.expert.slot;

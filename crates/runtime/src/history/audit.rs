@@ -1,6 +1,7 @@
 //! What the kept rounds prove.
 
 mod signatures;
+mod withdrawals;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,6 +19,7 @@ use fednode_store::{Ledger, LedgerError, OpenError, Store};
 use serde::Serialize;
 
 use self::signatures::Signatures;
+pub use self::withdrawals::{AuditedWithdrawal, RemovalAnswer};
 use crate::joining::SPEC_FILE;
 use crate::membership;
 use crate::organiser::MEMBERS_FILE;
@@ -61,6 +63,8 @@ pub struct History {
     pub rounds: Vec<AuditedRound>,
     /// The newest faults that members have told of others.
     pub faults: Vec<ToldFault>,
+    /// What members have taken back, oldest first.
+    pub withdrawals: Vec<AuditedWithdrawal>,
 }
 
 /// A round that is over, and what its signatures prove.
@@ -182,6 +186,7 @@ pub fn audit(state: &Path) -> Result<History, HistoryError> {
         }
     }
     let faults = auditor.faults(&store.ledger)?;
+    let withdrawals = auditor.withdrawals(&store.ledger, &rounds)?;
     Ok(History {
         federation,
         organiser: spec.organiser,
@@ -189,6 +194,7 @@ pub fn audit(state: &Path) -> Result<History, HistoryError> {
         signatures: auditor.signatures.checked,
         rounds,
         faults,
+        withdrawals,
     })
 }
 
@@ -403,16 +409,24 @@ impl Auditor<'_> {
             .verify_all(&kept.words, "the word that took masks off")
     }
 
-    /// Returns the faults of which a signed advert is remembered.
-    fn faults(&mut self, ledger: &Ledger) -> Result<Vec<ToldFault>, LedgerError> {
-        let mut faults = Vec::new();
-        for (_, said) in ledger.adverts_of("fault", None)? {
+    /// Returns the remembered adverts of this kind that are signed by members, by author and in the order of their numbers.
+    fn signed(&mut self, ledger: &Ledger, kind: &str) -> Result<Vec<Accepted>, LedgerError> {
+        let mut signed = Vec::new();
+        for (_, said) in ledger.adverts_of(kind, None)? {
             let Ok(advert) = self.signatures.verify(&said) else {
                 continue;
             };
-            if self.signatures.were_members([&advert].into_iter()).is_err() {
-                continue;
+            if self.signatures.were_members([&advert].into_iter()).is_ok() {
+                signed.push(advert);
             }
+        }
+        Ok(signed)
+    }
+
+    /// Returns the faults of which a signed advert is remembered.
+    fn faults(&mut self, ledger: &Ledger) -> Result<Vec<ToldFault>, LedgerError> {
+        let mut faults = Vec::new();
+        for advert in self.signed(ledger, "fault")? {
             if let Body::Fault(fault) = &advert.body {
                 faults.push(ToldFault {
                     round: advert.round,

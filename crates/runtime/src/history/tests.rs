@@ -3,7 +3,8 @@
 use fednode_core::membership::{Certificate, Ruling};
 use fednode_core::{
     Advert, AdvertId, Averaging, BlobRef, Body, Fault, FederationSpec, Global, Lineage, Local,
-    Member, Role, Round, Rule, Sequence, SignedAdvert, Timestamp, Weighting,
+    Member, Removal, Removed, Role, Round, Rule, Sequence, SignedAdvert, Timestamp, Weighting,
+    Withdraw,
 };
 use fednode_net::{Identity, MemberBook};
 use fednode_store::ledger::KeptRound;
@@ -473,4 +474,71 @@ fn faults_that_members_tell_are_listed() {
         evidence: fault.evidence,
     };
     assert_eq!(audit(world.folder.path()).unwrap().faults, [told]);
+}
+
+#[test]
+fn a_withdrawal_says_who_has_deleted_it_who_keeps_some_and_who_is_silent() {
+    let world = World::new();
+    let store = world.store();
+    let closings = world.play(&store.ledger, 2);
+    let [owner, other] = [0, 1].map(|member| &world.members[member]);
+    let taken: Vec<_> = closings
+        .iter()
+        .map(|global| global.members[0].shared.id)
+        .collect();
+    let remember = |author: &Identity, counter: u64, body: Body| {
+        let (mut advert, _) = world.advert(author, 2, body);
+        advert.sequence.counter = counter;
+        let signed = author.seal(&advert);
+        store.ledger.remember_advert(&advert, &signed).unwrap();
+        signed.id()
+    };
+    let blobs = taken.clone();
+    let withdrawn = remember(owner, 90, Body::Withdraw(Withdraw { blobs }));
+    let answer = |author: &Identity, counter: u64, kept: u32| {
+        let removals = vec![Removal {
+            owner: owner.node_id(),
+            withdrawn,
+            kept,
+        }];
+        remember(author, counter, Body::Removed(Removed { removals }));
+    };
+    let found = || {
+        let mut all = audit(world.folder.path()).unwrap().withdrawals;
+        assert_eq!(all.len(), 1);
+        all.remove(0)
+    };
+    let silent = found();
+    assert_eq!((silent.owner, silent.round), (owner.node_id(), Round(2)));
+    assert_eq!(silent.blobs, taken);
+    assert_eq!(silent.silent, [other.node_id()]);
+    assert!(!silent.is_complete());
+
+    answer(other, 91, 2);
+    // The word of a stranger is none.
+    answer(&Identity::generate(), 92, 0);
+    let partly = found();
+    assert_eq!((partly.answers.len(), partly.answers[0].kept), (1, 2));
+    assert!(partly.silent.is_empty() && !partly.is_complete());
+
+    answer(other, 93, 0);
+    let gone = found();
+    assert_eq!(gone.answers[0].by, other.node_id());
+    assert!(gone.is_complete() && gone.counted_in.is_empty());
+}
+
+#[test]
+fn a_later_round_that_counts_what_was_taken_back_is_said() {
+    let world = World::new();
+    let store = world.store();
+    let closings = world.play(&store.ledger, 3);
+    let owner = &world.members[0];
+    let blobs = vec![closings[2].members[0].shared.id];
+    let (mut advert, _) = world.advert(owner, 2, Body::Withdraw(Withdraw { blobs }));
+    advert.sequence.counter = 90;
+    let signed = owner.seal(&advert);
+    store.ledger.remember_advert(&advert, &signed).unwrap();
+    drop(store);
+    let history = audit(world.folder.path()).unwrap();
+    assert_eq!(history.withdrawals[0].counted_in, [Round(3)]);
 }

@@ -228,6 +228,7 @@ impl Worker for Toy {
             Order::MakeModule => Outcome::Module(Some(self.module())),
             Order::AssemblePool(modules) => Outcome::Pooled(self.pool(&modules, watch)?),
             Order::GoOn => Outcome::WentOn,
+            Order::ForgetPeers => Outcome::Adopted,
         })
     }
 

@@ -1,17 +1,21 @@
 //! The newest adverts of every author, as they were signed. Sync hands them on, and they decide about freshness.
 //!
+//! Withdrawals and the answers to them are kept beside: an audit looks at them long after.
+//!
 //! Only accepted adverts are kept, so authors are members. A peer chooses its sequence numbers from all of `u64`. They are
 //! kept as big-endian bytes, which sort as numbers do. So no choice of a peer is an error here.
 
 use std::collections::BTreeMap;
 
-use fednode_core::{Advert, NodeId, Sequence, SignedAdvert};
+use fednode_core::{Advert, Body, NodeId, Sequence, SignedAdvert};
 use rusqlite::{Row, Transaction, named_params};
 
 use super::{Ledger, LedgerError, node, stored};
 
 /// Adverts kept of one author: twice as many as an author may publish about one round.
 pub const ADVERTS_PER_AUTHOR: u32 = 16;
+/// Withdrawals and answers to withdrawals that are kept of one author, beside these.
+const OF_WITHDRAWALS_PER_AUTHOR: u32 = 16;
 /// Largest number of remembered authors. Beyond it the authors whose adverts expire first are dropped.
 pub const MAX_AUTHORS: u32 = 1024;
 
@@ -44,7 +48,7 @@ impl Ledger {
                 ":signature": signed.signature,
             })?;
         if inserted > 0 {
-            trim_author(&transaction, advert.author)?;
+            trim_author(&transaction, advert)?;
             trim_authors(&transaction, advert.author)?;
         }
         transaction.commit()?;
@@ -97,12 +101,20 @@ fn read_sequence(row: &Row<'_>) -> rusqlite::Result<(NodeId, Sequence)> {
     ))
 }
 
-fn trim_author(transaction: &Transaction<'_>, author: NodeId) -> Result<(), LedgerError> {
+/// Drops the oldest adverts of an author that are like this one: about withdrawals, or about anything else.
+fn trim_author(transaction: &Transaction<'_>, newest: &Advert) -> Result<(), LedgerError> {
+    let is_of_withdrawal = matches!(newest.body, Body::Withdraw(_) | Body::Removed(_));
+    let most = if is_of_withdrawal {
+        OF_WITHDRAWALS_PER_AUTHOR
+    } else {
+        ADVERTS_PER_AUTHOR
+    };
     let mut statement = transaction.prepare_cached(
-        "DELETE FROM adverts WHERE rowid IN (SELECT rowid FROM adverts WHERE author = ?1
-         ORDER BY incarnation DESC, counter DESC LIMIT -1 OFFSET ?2)",
+        "DELETE FROM adverts WHERE rowid IN (SELECT rowid FROM adverts
+         WHERE author = ?1 AND (kind IN ('withdraw', 'removed')) = ?2
+         ORDER BY incarnation DESC, counter DESC LIMIT -1 OFFSET ?3)",
     )?;
-    statement.execute((author.as_bytes(), ADVERTS_PER_AUTHOR))?;
+    statement.execute((newest.author.as_bytes(), is_of_withdrawal, most))?;
     Ok(())
 }
 

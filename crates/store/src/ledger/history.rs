@@ -45,6 +45,20 @@ impl Ledger {
         Ok(adverts.collect::<Result<_, _>>()?)
     }
 
+    /// Returns the updates and offers of an author that are remembered or kept with a round.
+    ///
+    /// # Errors
+    /// Fails if the database fails.
+    pub fn updates_of(&self, author: NodeId) -> Result<Vec<SignedAdvert>, LedgerError> {
+        let connection = self.connection();
+        let mut statement = connection.prepare_cached(
+            "SELECT payload, signature FROM counted WHERE author = ?1
+             UNION SELECT payload, signature FROM adverts WHERE author = ?1 AND kind IN ('local', 'pool')",
+        )?;
+        let updates = statement.query_map([author.as_bytes()], read_advert)?;
+        Ok(updates.collect::<Result<_, _>>()?)
+    }
+
     /// Returns the remembered advert of this author and name.
     ///
     /// # Errors

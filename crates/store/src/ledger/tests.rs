@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use fednode_core::{Advert, BlobRef, Body, FederationId, Role, Sequence, SignedAdvert};
+use fednode_core::{
+    Advert, BlobId, BlobRef, Body, FederationId, Local, Removed, Role, Sequence, SignedAdvert,
+    Withdraw,
+};
 
 use super::*;
 
@@ -297,6 +300,60 @@ fn newest_adverts_of_every_author_stay_in_order() {
             counter: 1
         }
     );
+}
+
+#[test]
+fn withdrawals_and_their_answers_outlive_newer_adverts() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    let author = node_id(5);
+    let withdraw = || Body::Withdraw(Withdraw { blobs: vec![] });
+    let removed = || Body::Removed(Removed { removals: vec![] });
+    for counter in 0..60 {
+        let (mut advert, signed) = advert(author, 1, counter);
+        match counter {
+            0 => advert.body = withdraw(),
+            1..20 => advert.body = removed(),
+            _ => {}
+        }
+        ledger.remember_advert(&advert, &signed).unwrap();
+    }
+    let counters = |kind: &str| -> Vec<String> {
+        let adverts = ledger.adverts_of(kind, None).unwrap().into_iter();
+        adverts
+            .map(|(_, said)| String::from_utf8(said.payload).unwrap())
+            .collect()
+    };
+    let numbered = |range: std::ops::Range<u32>| -> Vec<String> {
+        range.map(|counter| format!("1/{counter}")).collect()
+    };
+    assert_eq!(counters("leave"), numbered(44..60));
+    assert_eq!(counters("removed"), numbered(4..20), "the newest of them");
+    assert_eq!(counters("withdraw"), [""; 0], "it is older than these");
+}
+
+#[test]
+fn updates_of_an_author_are_found_in_the_history_and_among_the_newest() {
+    let home = tempfile::tempdir().unwrap();
+    let ledger = open(home.path());
+    let [author, other] = [5, 6].map(node_id);
+    let said = |author, counter| advert(author, 1, counter).1;
+    let kept = KeptRound {
+        round: Round(1),
+        closing: Some(said(author, 1)),
+        updates: vec![(author, said(author, 2)), (other, said(other, 3))],
+        words: vec![(author, said(author, 4))],
+    };
+    ledger.keep_round(&kept).unwrap();
+    for (author, counter) in [(author, 2), (author, 5), (author, 6), (other, 7)] {
+        let (mut advert, signed) = advert(author, 1, counter);
+        if counter != 6 {
+            advert.body = Body::Local(Local::new(BlobId::of(b"initial"), 1));
+        }
+        ledger.remember_advert(&advert, &signed).unwrap();
+    }
+    let found = ledger.updates_of(author).unwrap();
+    assert_eq!(found, [said(author, 2), said(author, 5)]);
 }
 
 #[test]
