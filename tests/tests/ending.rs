@@ -107,7 +107,7 @@ fn who_takes_back_what_it_published_hears_who_deleted_it_and_is_served_no_more()
     assert!(left.status.success(), "{}", text(&left.stderr));
     let said = text(&left.stdout);
     assert!(said.contains("has asked the others to delete"), "{said}");
-    let answered = "2 members have signed that they deleted them";
+    let answered = "members that have signed that all of them are deleted: 2";
     assert!(said.contains(answered), "{said}\n{}", leaves.log());
     assert_eq!(leaves.wait().code(), Some(0));
 

@@ -205,6 +205,11 @@ impl Aggregator {
         means.chain(parts).chain(self.trials.blobs()).collect()
     }
 
+    /// Leaves those blobs of an owner that may be deleted if it takes them back: nobody else needs them.
+    pub fn free_of(&self, owner: NodeId, blobs: &[BlobId]) -> Vec<BlobId> {
+        self.view.free_of(owner, blobs, &self.needed_blobs())
+    }
+
     /// Returns the blobs that were taken back and that nobody needs any more, which are to be deleted.
     pub fn taken_back(&self) -> Vec<BlobId> {
         self.view.taken_back(&self.needed_blobs())
@@ -263,7 +268,9 @@ impl Aggregator {
             Body::Withdraw(withdraw) => {
                 let needed = self.needed_blobs();
                 let blobs = &withdraw.blobs;
-                let forgotten = self.view.withdraw(advert.author, blobs, &needed);
+                let forgotten =
+                    self.view
+                        .withdraw((advert.author, advert.sequence), blobs, &needed);
                 self.outbox.push(Output::Forget(forgotten));
             }
         }

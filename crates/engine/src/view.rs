@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use fednode_core::{
     Accepted, BlobId, Body, ClosingId, Global, Member, NodeId, PoolOffer, ProxySet, Role, Round,
-    Timestamp,
+    Sequence, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -142,6 +142,7 @@ impl View {
             node.keep_local(advert);
         }
         node.forget_before(oldest);
+        self.withdrawn.published(advert);
         if is_back {
             // Who is counted on changes, so whatever waits for neighbours must look again.
             self.company.changed();
@@ -311,21 +312,32 @@ impl View {
     /// its way follows when it comes.
     pub(crate) fn withdraw(
         &mut self,
+        (owner, at): (NodeId, Sequence),
+        blobs: &[BlobId],
+        needed: &BTreeSet<BlobId>,
+    ) -> Vec<BlobId> {
+        self.withdrawn.add((owner, at), blobs);
+        self.free_of(owner, blobs, needed)
+    }
+
+    /// Leaves those blobs of an owner that may be deleted: nobody else needs them, this node included.
+    pub(crate) fn free_of(
+        &self,
         owner: NodeId,
         blobs: &[BlobId],
         needed: &BTreeSet<BlobId>,
     ) -> Vec<BlobId> {
-        self.withdrawn.add(owner, blobs);
-        let mut forgotten = self.nobody_elses(owner, blobs);
-        forgotten.retain(|blob| !needed.contains(blob));
-        forgotten
+        let mut free = self.nobody_elses(owner, blobs);
+        free.retain(|blob| !needed.contains(blob));
+        free
     }
 
     /// Returns what was taken back and is to be deleted by now: what nobody else needs any more, this node included.
     pub(crate) fn taken_back(&self, needed: &BTreeSet<BlobId>) -> Vec<BlobId> {
         let by_owner = self.withdrawn.by_owner().into_iter();
-        let free = by_owner.flat_map(|(owner, blobs)| self.nobody_elses(owner, &blobs));
-        free.filter(|blob| !needed.contains(blob)).collect()
+        by_owner
+            .flat_map(|(owner, blobs)| self.free_of(owner, &blobs, needed))
+            .collect()
     }
 
     /// Tells whether a blob that came is to be deleted: its owner took it back meanwhile, and nobody else needs it.

@@ -173,6 +173,37 @@ fn what_a_closed_round_counts_is_deleted_once_no_closing_in_memory_names_it() {
 }
 
 #[test]
+fn who_publishes_again_what_it_took_back_has_published_it() {
+    let spec = spec();
+    let mut node = Node::new(Arc::clone(&spec), id(2), Some(blob("initial")));
+    node.handle(NOW, Input::Start);
+    node.handle(NOW, advert(&spec, 1, 1, Body::Local(update(1))));
+    let blobs = vec![blob("expert of 1").id];
+    let withdrawal = Body::Withdraw(Withdraw {
+        blobs: blobs.clone(),
+    });
+    node.handle(NOW, advert(&spec, 1, 2, withdrawal));
+    assert_eq!(node.taken_back(), blobs);
+    // It was said before, and came later.
+    node.handle(NOW, advert(&spec, 1, 1, Body::Local(update(1))));
+    assert_eq!(node.taken_back(), blobs);
+    node.handle(NOW, advert(&spec, 1, 3, Body::Local(update(1))));
+    assert_eq!(node.taken_back(), []);
+}
+
+#[test]
+fn what_others_have_published_too_is_not_free_when_one_takes_it_back() {
+    let spec = spec();
+    let mut aggregator = aggregator(&spec, &[1, LIAR]);
+    let blobs = ["expert of 1", "part of 1", "expert of 9"].map(|name| blob(name).id);
+    assert_eq!(aggregator.free_of(id(LIAR), &blobs), blobs[2..]);
+    let counts = Body::Global(closing(&[1, LIAR], "mean"));
+    aggregator.handle(NOW, advert(&spec, 1, 1, counts));
+    let own = [blob("expert of 9").id, blob("part of 9").id];
+    assert_eq!(aggregator.free_of(id(LIAR), &own), own[..1]);
+}
+
+#[test]
 fn an_aggregator_without_averages_deletes_what_it_passed_on() {
     let mut spec = FederationSpec::clone(&spec());
     spec.exchange.averaging = None;

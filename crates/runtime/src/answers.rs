@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fednode_core::masked::Unmask;
 use fednode_core::work::{Evaluations, LastStage, Update, WorkError};
-use fednode_core::{BlobId, LocalReport, MixedIn, Round};
+use fednode_core::{BlobId, LocalReport, MixedIn, NodeId, Round};
 use fednode_engine::book::{Due, Work};
 use fednode_engine::{AverageReport, Fetch, FetchKind, Input, MergeReport};
 use fednode_net::{Fetched, PublishError};
@@ -64,8 +64,11 @@ pub(crate) enum Answer {
     Done,
     /// What was taken back is deleted, as far as the disk lets it.
     Forgotten,
-    /// What a node that took something back has ever published.
-    PublishedBefore(Vec<BlobId>),
+    /// What a node published before it took something back.
+    PublishedBefore {
+        owner: NodeId,
+        blobs: Vec<BlobId>,
+    },
     Fetched {
         fetch: Fetch,
         result: Result<Checked, NotFetched>,
@@ -118,16 +121,17 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn on_answer(&mut self, answer: Answer) -> Result<(), RunError> {
         match answer {
             Answer::Done => {}
-            Answer::Forgotten => self.on_withdrawn_deleted(),
-            Answer::PublishedBefore(blobs) => self.on_published_before(blobs),
+            Answer::Forgotten => self.withdrawals.deleted(),
+            Answer::PublishedBefore { owner, blobs } => self.on_published_before(owner, &blobs),
             Answer::Fetched {
                 fetch,
                 result,
                 received,
             } => self.on_fetched(&fetch, result, received),
             Answer::Published(result) => {
-                if let Some(signed) = self.publisher.published(&mut self.base, result) {
-                    self.receive(signed);
+                match self.publisher.published(&mut self.base, result) {
+                    Some(signed) => self.receive(signed),
+                    None => self.withdrawals.not_published(),
                 }
                 self.publisher.publish_next(&mut self.base);
             }
@@ -204,7 +208,7 @@ impl<M: Machine> Driver<M> {
             Answer::Finalised(result) => self.on_finalised(*result?),
             Answer::Done
             | Answer::Forgotten
-            | Answer::PublishedBefore(_)
+            | Answer::PublishedBefore { .. }
             | Answer::Fetched { .. }
             | Answer::Published(_)
             | Answer::Averaged { .. }

@@ -8,7 +8,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fednode_core::{BlobId, FederationSpec, NodeId, Role, Round, Timestamp};
+use fednode_core::{BlobId, FederationSpec, NodeId, Role, Round, Sequence, Timestamp};
 use fednode_engine::book::Traffic;
 use fednode_engine::masks::UnmaskOrder;
 use fednode_engine::{AverageOrder, Head, Lacking, Note};
@@ -198,10 +198,13 @@ impl Base {
         });
     }
 
-    /// Looks up what a node has published, also in rounds long ago, because it took something back.
-    pub(crate) fn look_up_published(&mut self, author: NodeId) {
+    /// Looks up what a node published before an advert, also in rounds long ago, because it took something back then.
+    pub(crate) fn look_up_published(&mut self, owner: NodeId, before: Sequence) {
         let journal = self.journal.clone();
-        self.start(async move { Answer::PublishedBefore(journal.published_by(author).await) });
+        self.start(async move {
+            let blobs = journal.published_by(owner, before).await;
+            Answer::PublishedBefore { owner, blobs }
+        });
     }
 
     /// Deletes blobs that their owner takes back.

@@ -32,7 +32,7 @@ const QUIET: Duration = Duration::from_secs(3);
 /// A goodbye is given so long to spread.
 const GOODBYE: Duration = Duration::from_secs(1);
 /// Whoever takes something back waits so much longer for the others' word that it is gone.
-const PATIENCE_FOR_ANSWERS: Duration = Duration::from_secs(5);
+const PATIENCE_FOR_ANSWERS: Duration = Duration::from_secs(10);
 /// How long a stopping member waits for its last checkpoint; with what follows, less than five seconds.
 const LAST_SAVE_PATIENCE: Duration = Duration::from_secs(3);
 /// How long it waits for the last lines of its books and for everybody who works for it.

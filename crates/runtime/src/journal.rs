@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use fednode_core::{Advert, BlobId, ClosingId, NodeId, Role, Round, SignedAdvert, Timestamp};
+use fednode_core::{
+    Advert, BlobId, ClosingId, NodeId, Role, Round, Sequence, SignedAdvert, Timestamp,
+};
 use fednode_store::ledger::{ClosedRound, Event, Transfer};
 use fednode_store::{Ledger, LedgerError};
 use tokio::sync::{mpsc, oneshot};
@@ -52,7 +54,7 @@ pub(crate) enum Entry {
 #[derive(Debug)]
 enum Line {
     Entry(Entry),
-    PublishedBy(NodeId, oneshot::Sender<Vec<BlobId>>),
+    PublishedBy((NodeId, Sequence), oneshot::Sender<Vec<BlobId>>),
     Flush(oneshot::Sender<()>),
     Close(oneshot::Sender<()>),
 }
@@ -96,12 +98,12 @@ impl Journal {
         }
     }
 
-    /// Returns the blobs of all updates of a node that are kept, in the history too. Cancel-safe.
-    pub(crate) async fn published_by(&self, author: NodeId) -> Vec<BlobId> {
+    /// Returns the blobs of all updates of a node before an advert that are kept, in the history too. Cancel-safe.
+    pub(crate) async fn published_by(&self, author: NodeId, before: Sequence) -> Vec<BlobId> {
         let (found, is_found) = oneshot::channel();
         if self
             .lines
-            .send(Line::PublishedBy(author, found))
+            .send(Line::PublishedBy((author, before), found))
             .await
             .is_err()
         {
@@ -145,8 +147,8 @@ impl Writer {
                     let written = self.write(&entry);
                     self.complain(written);
                 }
-                Line::PublishedBy(author, found) => {
-                    let blobs = self.published_by(author);
+                Line::PublishedBy((author, before), found) => {
+                    let blobs = self.published_by(author, before);
                     _ = found.send(blobs);
                 }
                 // Whoever asked may have run out of patience.
@@ -161,7 +163,7 @@ impl Writer {
         }
     }
 
-    fn published_by(&mut self, author: NodeId) -> Vec<BlobId> {
+    fn published_by(&mut self, author: NodeId, before: Sequence) -> Vec<BlobId> {
         let said = self.ledger.updates_of(author);
         let said = said.map_err(JournalError::from);
         let said = said.unwrap_or_else(|error| {
@@ -172,7 +174,8 @@ impl Writer {
         let adverts = said
             .iter()
             .filter_map(|said| fednode_net::verify(said).ok());
-        let blobs = adverts.flat_map(|advert| advert.body.blobs());
+        let earlier = adverts.filter(|advert| advert.sequence < before);
+        let blobs = earlier.flat_map(|advert| advert.body.blobs());
         blobs.map(|blob| blob.id).collect()
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fednode_core::{BlobId, Round, Timestamp};
+use fednode_core::{BlobId, NodeId, Round, Timestamp};
 use fednode_engine::{Aggregator, Input, Node, Output, Phase, State, Status};
 
 use crate::recording::Image;
@@ -15,6 +15,8 @@ pub(crate) trait Machine: Send + 'static {
     fn status(&self, now: Timestamp) -> Status;
     /// Returns the blobs that must stay.
     fn needed_blobs(&self) -> BTreeSet<BlobId>;
+    /// Leaves those blobs of an owner that may be deleted if it takes them back.
+    fn free_of(&self, owner: NodeId, blobs: &[BlobId]) -> Vec<BlobId>;
     /// Returns the blobs that were taken back and that nobody needs any more.
     fn taken_back(&self) -> Vec<BlobId>;
     /// Returns what a checkpoint must keep, as JSON.
@@ -40,6 +42,10 @@ impl Machine for Node {
 
     fn needed_blobs(&self) -> BTreeSet<BlobId> {
         self.needed_blobs()
+    }
+
+    fn free_of(&self, owner: NodeId, blobs: &[BlobId]) -> Vec<BlobId> {
+        self.free_of(owner, blobs)
     }
 
     fn taken_back(&self) -> Vec<BlobId> {
@@ -79,6 +85,10 @@ impl Machine for Aggregator {
 
     fn needed_blobs(&self) -> BTreeSet<BlobId> {
         self.needed_blobs()
+    }
+
+    fn free_of(&self, owner: NodeId, blobs: &[BlobId]) -> Vec<BlobId> {
+        self.free_of(owner, blobs)
     }
 
     fn taken_back(&self) -> Vec<BlobId> {

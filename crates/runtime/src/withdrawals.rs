@@ -10,10 +10,11 @@
 //! member can lie: its word makes it liable, and proves nothing of its disk.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use fednode_core::{
     Accepted, AdvertId, BlobId, BlobStore, Body, MAX_REMOVALS, NodeId, Removal, Removed, Round,
-    Sequence,
+    Sequence, Timestamp,
 };
 use tracing::info;
 
@@ -22,13 +23,16 @@ use crate::driver::Driver;
 use crate::machine::Machine;
 use crate::merging::MixedBefore;
 
-/// Withdrawals that are open at once, and of one owner. Beyond it the oldest are answered no more.
+/// Withdrawals that are open at once. Beyond it the oldest are answered no more.
 const MOST_OPEN: usize = MAX_REMOVALS;
+/// Withdrawals of one owner that are answered. Whoever takes back without end must not drive out the answers to others.
 const MOST_OF_ONE: usize = 8;
 /// Owners that are remembered.
 const MOST_OWNERS: usize = 1024;
 /// Answers in one round, of the few adverts that an author may publish about it.
-const MOST_ANSWERS: u8 = 2;
+const MOST_ANSWERS: u8 = 3;
+/// How often is looked for what is free by now while a round lasts.
+const LOOK_AGAIN: Duration = Duration::from_secs(30);
 
 /// The withdrawals of others that are not done with, and what others say of the own ones.
 #[derive(Debug, Default)]
@@ -38,8 +42,12 @@ pub(crate) struct Withdrawals {
     said: BTreeMap<AdvertId, u32>,
     /// In which round this member answered last, and how often.
     answered: (Round, u8),
-    /// In which round what is free by now was deleted last.
-    looked_at: Option<Round>,
+    /// Whether an answer is on its way out.
+    is_answering: bool,
+    /// How many withdrawals of each owner are answered.
+    answered_of: BTreeMap<NodeId, usize>,
+    /// When what is free by now was deleted last.
+    looked_at: Option<(Round, Timestamp)>,
     /// Deletions under way.
     deleting: usize,
     /// Who took something back and has published nothing since, up to a bound.
@@ -61,11 +69,12 @@ struct Open {
 }
 
 impl Withdrawals {
-    /// Takes note of an advert, if it is about withdrawals. Returns who takes something back that was not known for it.
-    pub(crate) fn heard(&mut self, me: NodeId, advert: &Accepted) -> Option<NodeId> {
+    /// Takes note of an advert, if it is about withdrawals. If somebody takes something back for the first time, returns the number
+    /// of its advert: what it published before is to be looked up.
+    pub(crate) fn heard(&mut self, me: NodeId, advert: &Accepted) -> Option<Sequence> {
         let known = self.owners.len();
         self.note(me, advert);
-        (self.owners.len() > known).then_some(advert.author)
+        (self.owners.len() > known).then_some(advert.sequence)
     }
 
     fn note(&mut self, me: NodeId, advert: &Accepted) {
@@ -91,6 +100,7 @@ impl Withdrawals {
                 }
             }
             Body::Removed(removed) if advert.author == me => {
+                self.is_answering = false;
                 for removal in &removed.removals {
                     self.note_said(removal);
                 }
@@ -112,15 +122,17 @@ impl Withdrawals {
         if self.said.get(&new.withdrawn) == Some(&0) || self.open.iter().any(is_known) {
             return;
         }
-        let of_owner = |open: &Open| open.owner == new.owner;
-        let is_too_many = self.open.iter().filter(|open| of_owner(open)).count() >= MOST_OF_ONE;
-        let surplus = if is_too_many {
-            self.open.iter().position(of_owner)
-        } else {
-            (self.open.len() >= MOST_OPEN).then_some(0)
-        };
-        if let Some(oldest) = surplus {
-            let dropped = self.open.remove(oldest);
+        let is_new = !self.answered_of.contains_key(&new.owner);
+        if is_new && self.answered_of.len() >= MOST_OWNERS {
+            return;
+        }
+        let of_owner = self.answered_of.entry(new.owner).or_default();
+        if *of_owner >= MOST_OF_ONE {
+            return;
+        }
+        *of_owner += 1;
+        if self.open.len() >= MOST_OPEN {
+            let dropped = self.open.remove(0);
             self.said.remove(&dropped.withdrawn);
         }
         // What was deleted in this round was deleted before it was known.
@@ -159,10 +171,11 @@ impl Withdrawals {
         }
     }
 
-    /// Returns what becomes of the parts that were mixed in before, if no others come.
+    /// Returns what becomes of the parts that were mixed in before, if no others come. They cannot be told apart any more, so one
+    /// that was taken back takes the others along.
     pub(crate) fn mixed_before(&self) -> MixedBefore {
         let is_gone = |node: &NodeId| self.owners.contains_key(node);
-        if !self.mixed.is_empty() && self.mixed.iter().all(is_gone) {
+        if self.mixed.iter().any(is_gone) {
             MixedBefore::IsTakenBack
         } else {
             MixedBefore::Stays
@@ -179,9 +192,19 @@ impl Withdrawals {
         self.deleting = self.deleting.saturating_sub(1);
     }
 
-    /// Tells whether it is time to delete what is free by now: once a round, while something is left.
-    fn looks_again(&mut self, round: Round) -> bool {
-        !self.open.is_empty() && self.looked_at.replace(round) != Some(round)
+    /// Tells whether it is time to delete what is free by now, while something is left.
+    fn looks_again(&mut self, round: Round, now: Timestamp) -> bool {
+        let is_fresh = |(looked, at): (Round, Timestamp)| looked == round && now < at + LOOK_AGAIN;
+        if self.open.is_empty() || self.looked_at.is_some_and(is_fresh) {
+            return false;
+        }
+        self.looked_at = Some((round, now));
+        true
+    }
+
+    /// An advert of this member was not published.
+    pub(crate) fn not_published(&mut self) {
+        self.is_answering = false;
     }
 
     /// Returns what is to be said of the withdrawals of others, if anything has changed.
@@ -189,7 +212,7 @@ impl Withdrawals {
         if self.answered.0 != round {
             self.answered = (round, 0);
         }
-        if self.deleting > 0 || self.answered.1 >= MOST_ANSWERS {
+        if self.deleting > 0 || self.is_answering || self.answered.1 >= MOST_ANSWERS {
             return None;
         }
         let removal = |open: &Open| Removal {
@@ -204,7 +227,7 @@ impl Withdrawals {
             return None;
         }
         self.answered.1 += 1;
-        removals.iter().for_each(|removal| self.note_said(removal));
+        self.is_answering = true;
         Some(Removed { removals })
     }
 
@@ -222,38 +245,33 @@ impl Withdrawals {
         if self.own.is_empty() {
             return None;
         }
-        let n = self.by_others.len();
-        let keep = |known: &&BTreeMap<AdvertId, u32>| known.values().any(|kept| *kept > 0);
-        let keepers = self.by_others.values().filter(keep).count();
-        let gone = format!("{n} members say that they have deleted what was taken back");
-        Some(match keepers {
-            0 => gone,
-            some => format!(
-                "{gone}; {some} of them keep parts until no closed round that they remember counts them"
-            ),
-        })
+        let is_whole = |known: &&BTreeMap<AdvertId, u32>| known.len() == self.own.len();
+        let answers: Vec<_> = self.by_others.values().filter(is_whole).collect();
+        let keeps = |known: &&&BTreeMap<AdvertId, u32>| known.values().any(|kept| *kept > 0);
+        let (n, keepers) = (answers.len(), answers.iter().filter(keeps).count());
+        Some(format!(
+            "of what was taken back: members that have answered: {n}, of them with all of it deleted: {}, with parts that a \
+             closed round counts or others published, too: {keepers}",
+            n - keepers
+        ))
     }
 }
 
 impl<M: Machine> Driver<M> {
     /// Takes note of an advert, if it is about withdrawals.
     pub(crate) fn hear_of_withdrawals(&mut self, advert: &Accepted) {
-        if let Some(owner) = self.withdrawals.heard(self.base.me, advert) {
+        if let Some(before) = self.withdrawals.heard(self.base.me, advert) {
             self.withdrawals.deleting();
-            self.base.look_up_published(owner);
+            self.base.look_up_published(advert.author, before);
         }
     }
 
     /// Deletes what was taken back and is free by now, or says what is left of it.
     pub(crate) fn attend_withdrawals(&mut self) {
-        let round = self.machine.round();
-        if self.withdrawals.looks_again(round) {
-            let keep = self.kept_blobs();
-            let mut free = self.machine.taken_back();
-            free.retain(|blob| !keep.contains(blob) && self.base.blobs.held(blob).is_some());
-            if !free.is_empty() {
-                return self.delete_withdrawn(free);
-            }
+        let (now, round) = (self.base.now(), self.machine.round());
+        if self.withdrawals.looks_again(round, now) {
+            let free = self.machine.taken_back();
+            self.delete_held(free);
         }
         self.answer_withdrawals();
     }
@@ -264,22 +282,23 @@ impl<M: Machine> Driver<M> {
         self.base.forget(blobs);
     }
 
-    /// Deletes what is still here of all that an owner has ever published, but for what somebody needs now.
-    pub(crate) fn on_published_before(&mut self, mut blobs: Vec<BlobId>) {
+    /// Deletes what is still here of all that an owner published before its withdrawal, unless somebody needs it.
+    pub(crate) fn on_published_before(&mut self, owner: NodeId, blobs: &[BlobId]) {
+        self.withdrawals.deleted();
+        let free = self.machine.free_of(owner, blobs);
+        self.delete_held(free);
+    }
+
+    /// Deletes those of these blobs that are held and that others do not want of this member.
+    fn delete_held(&mut self, mut blobs: Vec<BlobId>) {
         let keep = self.kept_blobs();
         blobs.retain(|blob| !keep.contains(blob) && self.base.blobs.held(blob).is_some());
-        if blobs.is_empty() {
-            return self.on_withdrawn_deleted();
+        if !blobs.is_empty() {
+            self.delete_withdrawn(blobs);
         }
-        self.base.forget(blobs);
     }
 
-    /// Blobs that their owners took back are deleted.
-    pub(crate) fn on_withdrawn_deleted(&mut self) {
-        self.withdrawals.deleted();
-        self.answer_withdrawals();
-    }
-
+    /// Says what is left of the withdrawals of others. Those of one second are answered at once.
     fn answer_withdrawals(&mut self) {
         let round = self.machine.status(self.base.now()).round;
         let blobs = &self.base.blobs;
@@ -299,7 +318,7 @@ impl<M: Machine> Driver<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::{Advert, FederationId, Local, Timestamp, Withdraw};
+    use fednode_core::{Advert, FederationId, Local, Withdraw};
 
     const ME: NodeId = NodeId::from_bytes([1; 32]);
     const OWNER: NodeId = NodeId::from_bytes([2; 32]);
@@ -344,6 +363,8 @@ mod tests {
     fn answer(withdrawals: &mut Withdrawals, round: u32, held: &[u32]) -> Option<Vec<u32>> {
         let held: Vec<BlobId> = held.iter().copied().map(blob).collect();
         let answer = withdrawals.answer(Round(round), |blob| held.contains(blob))?;
+        // It is published, and comes back to whoever said it.
+        withdrawals.heard(ME, &said(ME, 0, Body::Removed(answer.clone())));
         Some(answer.removals.iter().map(|one| one.kept).collect())
     }
 
@@ -362,9 +383,36 @@ mod tests {
     }
 
     #[test]
+    fn an_answer_that_was_not_published_is_said_again() {
+        let mut withdrawals = Withdrawals::default();
+        withdrawals.heard(ME, &withdrawal(OWNER, 1, &[1]));
+        let nothing = |_: &BlobId| false;
+        assert!(withdrawals.answer(Round(1), nothing).is_some());
+        assert_eq!(
+            withdrawals.answer(Round(1), nothing),
+            None,
+            "it is on its way"
+        );
+        withdrawals.not_published();
+        assert!(withdrawals.answer(Round(1), nothing).is_some());
+    }
+
+    #[test]
+    fn what_is_free_by_now_is_looked_for_in_each_round_and_now_and_then_in_a_long_one() {
+        let mut withdrawals = Withdrawals::default();
+        let now = Timestamp(1_000_000);
+        assert!(!withdrawals.looks_again(Round(1), now), "nothing is open");
+        withdrawals.heard(ME, &withdrawal(OWNER, 1, &[1]));
+        assert!(withdrawals.looks_again(Round(1), now));
+        assert!(!withdrawals.looks_again(Round(1), now));
+        assert!(withdrawals.looks_again(Round(2), now));
+        assert!(withdrawals.looks_again(Round(2), now + LOOK_AGAIN));
+    }
+
+    #[test]
     fn a_round_has_few_answers_and_what_comes_later_waits_for_the_next() {
         let mut withdrawals = Withdrawals::default();
-        for number in 0..4 {
+        for number in 0..u64::from(MOST_ANSWERS) + 2 {
             withdrawals.heard(ME, &withdrawal(OWNER, number, &[1]));
             let answered = answer(&mut withdrawals, 1, &[]).is_some();
             assert_eq!(answered, number < u64::from(MOST_ANSWERS));
@@ -382,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn who_takes_back_without_end_is_answered_for_its_newest_only() {
+    fn who_takes_back_without_end_is_answered_a_few_times_only() {
         let mut withdrawals = Withdrawals::default();
         withdrawals.heard(ME, &withdrawal(OWNER, 0, &[1]));
         let other = NodeId::from_bytes([3; 32]);
@@ -395,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_mixed_in_is_forgotten_once_all_its_owners_took_it_back() {
+    fn what_was_mixed_in_is_forgotten_once_an_owner_took_its_part_back() {
         let [first, second] = [OWNER, NodeId::from_bytes([3; 32])];
         let update = |number| {
             let local = Local::new(blob(0), 1);
@@ -404,11 +452,11 @@ mod tests {
         let mut withdrawals = Withdrawals::default();
         assert_eq!(withdrawals.mixed_before(), MixedBefore::Stays);
         withdrawals.mix([first, second].into_iter());
-        withdrawals.heard(ME, &withdrawal(first, 2, &[1]));
+        withdrawals.heard(ME, &withdrawal(NodeId::from_bytes([7; 32]), 2, &[1]));
         assert_eq!(withdrawals.mixed_before(), MixedBefore::Stays);
+        withdrawals.heard(ME, &withdrawal(first, 2, &[1]));
         // A round without parts of others: the classifier is as it was.
         withdrawals.mix(std::iter::empty());
-        withdrawals.heard(ME, &withdrawal(second, 1, &[2]));
         // It was said before the withdrawal, and came later.
         withdrawals.heard(ME, &update(1));
         assert_eq!(withdrawals.mixed_before(), MixedBefore::IsTakenBack);
@@ -434,7 +482,8 @@ mod tests {
         withdrawals.heard(ME, &removed(second, &taken, 2));
         assert!(!lacks(&withdrawals, &[first, second]));
         let summary = withdrawals.summary().unwrap();
-        assert!(summary.starts_with("2 members say"), "{summary}");
-        assert!(summary.contains("1 of them keep parts"), "{summary}");
+        for words in ["answered: 2,", "deleted: 1,", "too: 1"] {
+            assert!(summary.contains(words), "{summary}");
+        }
     }
 }

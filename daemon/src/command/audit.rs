@@ -92,37 +92,35 @@ fn row(audited: &AuditedRound) -> Vec<String> {
     ]
 }
 
-/// Says what became of a withdrawal: one line, and one for what is left.
+/// Says what became of a withdrawal: one line, and one for each thing that is left.
 pub(crate) fn withdrawal(taken: &AuditedWithdrawal) -> Vec<String> {
-    let names = |nodes: &[NodeId]| -> String {
-        let names: Vec<String> = nodes.iter().map(NodeId::short).collect();
-        names.join(", ")
-    };
-    let keep = taken.answers.iter().filter(|answer| answer.kept > 0);
-    let keepers: Vec<String> = keep
-        .map(|answer| format!("{} ({})", answer.by.short(), answer.kept))
-        .collect();
+    let joined = |words: Vec<String>| words.join(", ");
+    let (keep, gone): (Vec<_>, Vec<_>) = taken.answers.iter().partition(|answer| answer.kept > 0);
     let mut lines = vec![format!(
-        "{} took {} blobs back in round {}: {} members have signed that they deleted them",
+        "withdrawal of {} in round {}: blobs taken back: {}, members that have signed that all of them are deleted: {}",
         taken.owner.short(),
-        taken.blobs.len(),
         taken.round,
-        taken.answers.len(),
+        taken.blobs.len(),
+        gone.len(),
     )];
-    if !keepers.is_empty() {
+    if !keep.is_empty() {
+        let keepers = keep
+            .iter()
+            .map(|answer| format!("{} ({})", answer.by.short(), answer.kept));
         lines.push(format!(
-            "  some still kept blobs that a closed round counted or others had published, too: {}",
-            keepers.join(", ")
+            "  kept when last asked, because a closed round counted them or others had published the same: {}",
+            joined(keepers.collect())
         ));
     }
     if !taken.silent.is_empty() {
-        lines.push(format!("  no answer from {}", names(&taken.silent)));
+        let silent = taken.silent.iter().map(NodeId::short).collect();
+        lines.push(format!("  no answer from: {}", joined(silent)));
     }
     if !taken.counted_in.is_empty() {
-        let rounds: Vec<String> = taken.counted_in.iter().map(Round::to_string).collect();
+        let rounds = taken.counted_in.iter().map(Round::to_string).collect();
         lines.push(format!(
-            "  counted all the same in round {}",
-            rounds.join(", ")
+            "  counted all the same in round: {}",
+            joined(rounds)
         ));
     }
     lines

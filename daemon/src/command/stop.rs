@@ -3,7 +3,9 @@
 //! Both wait until the process has let go of its state folder, so that what comes next in a script finds it free.
 
 use std::path::Path;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fednode_core::Timestamp;
 use fednode_net::Identity;
 use fednode_runtime::control::{self, ClientError, Farewell};
 use fednode_runtime::exit::ExitCode;
@@ -47,30 +49,43 @@ pub(crate) fn leave(args: &LeaveArgs, form: Form) -> anyhow::Result<()> {
 /// Asks the node to end, waits, and says what happened.
 pub(crate) fn run(args: &Args, farewell: Farewell, form: Form) -> anyhow::Result<()> {
     let folder = args.state.folder()?;
+    let asked_at = just_before(SystemTime::now());
     let process = match control::end(&folder, farewell) {
         Err(ClientError::NotRunning(folder)) => {
             return Err(fail(ExitCode::State, nobody(farewell, &folder)));
         }
         ended => ended.or_fail(ExitCode::State)?,
     };
-    let withdrawn = (farewell == Farewell::Withdraw).then(|| answers(&folder));
+    let withdrawn = if farewell == Farewell::Withdraw {
+        withdrawn_since(&folder, asked_at)
+    } else {
+        Vec::new()
+    };
     let ended = Ended {
         farewell,
         process,
         state: folder.display().to_string(),
-        withdrawn: withdrawn.flatten(),
+        withdrawn,
     };
     output::print(&ended, form)
 }
 
-/// Returns what became of the last withdrawal of the node with this folder, if that can be read.
-fn answers(state: &Path) -> Option<AuditedWithdrawal> {
-    let node = Identity::load(&state.join("key")).ok()?.node_id();
+/// Returns a moment before this one by any clock that is set: a process may be behind after it was set.
+fn just_before(now: SystemTime) -> Timestamp {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    Timestamp(since.saturating_sub(Duration::from_secs(60)).as_millis() as u64)
+}
+
+/// Returns what became of what the node with this folder has taken back since a moment, as far as that can be read.
+fn withdrawn_since(state: &Path, since: Timestamp) -> Vec<AuditedWithdrawal> {
     let history = history::audit(state)
-        .inspect_err(|error| tracing::warn!(%error, "who has answered cannot be read"))
-        .ok()?;
-    let mut own = history.withdrawals.into_iter();
-    own.rfind(|taken| taken.owner == node)
+        .inspect_err(|error| tracing::warn!(%error, "who has answered cannot be read"));
+    let (Ok(node), Ok(history)) = (Identity::load(&state.join("key")), history) else {
+        return Vec::new();
+    };
+    let mut withdrawn = history.withdrawals;
+    withdrawn.retain(|taken| taken.owner == node.node_id() && taken.at >= since);
+    withdrawn
 }
 
 /// Says that no node runs, and what to do.
@@ -94,8 +109,8 @@ struct Ended {
     process: u32,
     state: String,
     /// What the others have answered, of a node that took back what it published.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    withdrawn: Option<AuditedWithdrawal>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    withdrawn: Vec<AuditedWithdrawal>,
 }
 
 fn word<S: serde::Serializer>(farewell: &Farewell, serializer: S) -> Result<S::Ok, S::Error> {
@@ -142,7 +157,7 @@ mod tests {
             farewell,
             process: 7,
             state: "s".into(),
-            withdrawn: None,
+            withdrawn: Vec::new(),
         };
         let (stopped, left) = (ended(Farewell::Stop), ended(Farewell::Leave));
         let withdrawn = ended(Farewell::Withdraw).human();

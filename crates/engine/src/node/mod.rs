@@ -47,7 +47,7 @@ use std::sync::Arc;
 use fednode_core::draw::DrawSeed;
 use fednode_core::{
     Accepted, AggregationPlan, BlobId, BlobRef, Body, FederationId, FederationSpec, Lineage,
-    NodeId, ProxySet, Round, Timestamp,
+    NodeId, ProxySet, Round, Sequence, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -234,6 +234,11 @@ impl Node {
         needed
     }
 
+    /// Leaves those blobs of an owner that may be deleted if it takes them back: nobody else needs them.
+    pub fn free_of(&self, owner: NodeId, blobs: &[BlobId]) -> Vec<BlobId> {
+        self.shared.view.free_of(owner, blobs, &self.needed_blobs())
+    }
+
     /// Returns the blobs that were taken back and that nobody needs any more, which are to be deleted.
     pub fn taken_back(&self) -> Vec<BlobId> {
         self.shared.view.taken_back(&self.needed_blobs())
@@ -326,7 +331,9 @@ impl Node {
                 });
             }
             Body::Global(_) => self.phase.consider_globals(&mut self.shared),
-            Body::Withdraw(withdraw) => self.handle_withdraw(author, &withdraw.blobs),
+            Body::Withdraw(withdraw) => {
+                self.handle_withdraw((author, advert.sequence), &withdraw.blobs);
+            }
             Body::Fault(fault) => {
                 audit::on_accusation(&mut self.phase, &mut self.shared, author, fault);
             }
@@ -372,7 +379,7 @@ impl Node {
 
     /// An owner takes blobs back: they leave every plan in progress, and the copies are deleted, unless somebody else needs
     /// them: a name in an advert proves nothing of whose the blob is.
-    fn handle_withdraw(&mut self, author: NodeId, blobs: &[BlobId]) {
+    fn handle_withdraw(&mut self, (author, at): (NodeId, Sequence), blobs: &[BlobId]) {
         self.shared
             .memory
             .held
@@ -381,7 +388,7 @@ impl Node {
         self.phase.withdraw(author, blobs);
         if author != self.shared.me {
             let needed = self.needed_blobs();
-            let forgotten = self.shared.view.withdraw(author, blobs, &needed);
+            let forgotten = self.shared.view.withdraw((author, at), blobs, &needed);
             self.shared.outbox.push(Output::Forget(forgotten));
         }
     }

@@ -2,25 +2,25 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use fednode_core::{BlobId, NodeId};
+use fednode_core::{Accepted, BlobId, NodeId, Sequence};
 use serde::{Deserialize, Serialize};
 
 /// Blobs remembered, two full withdrawals. What comes beyond that goes with the next garbage.
 const MAX_REMEMBERED: usize = 1024;
 
-/// The blobs that were taken back last, with their owners.
+/// The blobs that were taken back last, with their owners and the number of the advert that says so.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
-pub(super) struct Withdrawn(VecDeque<(BlobId, NodeId)>);
+pub(super) struct Withdrawn(VecDeque<(BlobId, NodeId, Sequence)>);
 
 impl Withdrawn {
     /// Remembers blobs that an owner took back. If there is no room, the oldest of whoever took most back is forgotten, so
     /// that nobody's withdrawals drive out those of others.
-    pub(super) fn add(&mut self, owner: NodeId, blobs: &[BlobId]) {
+    pub(super) fn add(&mut self, (owner, at): (NodeId, Sequence), blobs: &[BlobId]) {
         for blob in blobs {
             // A liar may name the blob of somebody else first, so whose word it was counts.
-            if !self.owners_of(*blob).any(|known| known == owner) {
-                self.0.push_back((*blob, owner));
-            }
+            self.0
+                .retain(|(known, by, _)| (known, *by) != (blob, owner));
+            self.0.push_back((*blob, owner, at));
         }
         let surplus = self.0.len().saturating_sub(MAX_REMEMBERED);
         if surplus > 0 {
@@ -28,10 +28,22 @@ impl Withdrawn {
         }
     }
 
+    /// An owner has published something. What it names anew is not taken back any more.
+    pub(super) fn published(&mut self, advert: &Accepted) {
+        if self.0.is_empty() {
+            return;
+        }
+        let blobs = advert.body.blobs();
+        self.0.retain(|(blob, owner, at)| {
+            let is_its = *owner == advert.author && *at < advert.sequence;
+            !(is_its && blobs.iter().any(|named| named.id == *blob))
+        });
+    }
+
     /// Forgets so many, each the oldest of whoever has most then.
     fn forget(&mut self, surplus: usize) {
         let mut shares: BTreeMap<NodeId, usize> = BTreeMap::new();
-        for (_, owner) in &self.0 {
+        for (_, owner, _) in &self.0 {
             *shares.entry(*owner).or_default() += 1;
         }
         let mut gone: BTreeMap<NodeId, usize> = BTreeMap::new();
@@ -41,7 +53,7 @@ impl Withdrawn {
                 *gone.entry(*owner).or_default() += 1;
             }
         }
-        self.0.retain(|(_, owner)| match gone.get_mut(owner) {
+        self.0.retain(|(_, owner, _)| match gone.get_mut(owner) {
             Some(left) if *left > 0 => {
                 *left -= 1;
                 false
@@ -53,7 +65,7 @@ impl Withdrawn {
     /// Returns what each took back.
     pub(super) fn by_owner(&self) -> BTreeMap<NodeId, Vec<BlobId>> {
         let mut by_owner: BTreeMap<NodeId, Vec<BlobId>> = BTreeMap::new();
-        for (blob, owner) in &self.0 {
+        for (blob, owner, _) in &self.0 {
             by_owner.entry(*owner).or_default().push(*blob);
         }
         by_owner
@@ -61,8 +73,8 @@ impl Withdrawn {
 
     /// Visits those who took a blob back.
     pub(super) fn owners_of(&self, blob: BlobId) -> impl Iterator<Item = NodeId> + '_ {
-        let found = self.0.iter().filter(move |(taken, _)| *taken == blob);
-        found.map(|(_, owner)| *owner)
+        let found = self.0.iter().filter(move |(taken, ..)| *taken == blob);
+        found.map(|(_, owner, _)| *owner)
     }
 }
 
@@ -79,9 +91,13 @@ mod tests {
     fn who_takes_much_back_drives_out_its_own_blobs_first() {
         let [honest, liar] = [1, 2].map(|byte| NodeId::from_bytes([byte; 32]));
         let mut withdrawn = Withdrawn::default();
-        withdrawn.add(honest, &blobs(1, 0..20));
+        let at = |counter| Sequence {
+            incarnation: 1,
+            counter,
+        };
+        withdrawn.add((honest, at(1)), &blobs(1, 0..20));
         for start in (0..3000).step_by(500) {
-            withdrawn.add(liar, &blobs(2, start..start + 500));
+            withdrawn.add((liar, at(u64::from(start))), &blobs(2, start..start + 500));
         }
         let is_known = |blob: &BlobId| withdrawn.owners_of(*blob).next().is_some();
         assert!(blobs(1, 0..20).iter().all(is_known));

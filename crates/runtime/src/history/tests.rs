@@ -512,19 +512,21 @@ fn a_withdrawal_says_who_has_deleted_it_who_keeps_some_and_who_is_silent() {
     assert_eq!((silent.owner, silent.round), (owner.node_id(), Round(2)));
     assert_eq!(silent.blobs, taken);
     assert_eq!(silent.silent, [other.node_id()]);
-    assert!(!silent.is_complete());
 
     answer(other, 91, 2);
     // The word of a stranger is none.
     answer(&Identity::generate(), 92, 0);
     let partly = found();
     assert_eq!((partly.answers.len(), partly.answers[0].kept), (1, 2));
-    assert!(partly.silent.is_empty() && !partly.is_complete());
+    assert!(partly.silent.is_empty());
 
     answer(other, 93, 0);
     let gone = found();
-    assert_eq!(gone.answers[0].by, other.node_id());
-    assert!(gone.is_complete() && gone.counted_in.is_empty());
+    assert_eq!(
+        (gone.answers[0].by, gone.answers[0].kept),
+        (other.node_id(), 0)
+    );
+    assert!(gone.counted_in.is_empty());
 }
 
 #[test]

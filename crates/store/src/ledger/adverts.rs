@@ -14,8 +14,9 @@ use super::{Ledger, LedgerError, node, stored};
 
 /// Adverts kept of one author: twice as many as an author may publish about one round.
 pub const ADVERTS_PER_AUTHOR: u32 = 16;
-/// Withdrawals and answers to withdrawals that are kept of one author, beside these.
-const OF_WITHDRAWALS_PER_AUTHOR: u32 = 16;
+/// Withdrawals that are kept of one author beside these, and answers to withdrawals of others.
+const WITHDRAWALS_PER_AUTHOR: u32 = 16;
+const ANSWERS_PER_AUTHOR: u32 = 64;
 /// Largest number of remembered authors. Beyond it the authors whose adverts expire first are dropped.
 pub const MAX_AUTHORS: u32 = 1024;
 
@@ -101,20 +102,22 @@ fn read_sequence(row: &Row<'_>) -> rusqlite::Result<(NodeId, Sequence)> {
     ))
 }
 
-/// Drops the oldest adverts of an author that are like this one: about withdrawals, or about anything else.
+/// Drops the oldest adverts of an author that are like this one: withdrawals, answers to them, or anything else.
 fn trim_author(transaction: &Transaction<'_>, newest: &Advert) -> Result<(), LedgerError> {
-    let is_of_withdrawal = matches!(newest.body, Body::Withdraw(_) | Body::Removed(_));
-    let most = if is_of_withdrawal {
-        OF_WITHDRAWALS_PER_AUTHOR
-    } else {
-        ADVERTS_PER_AUTHOR
+    const OF_WITHDRAWALS: [&str; 2] = ["withdraw", "removed"];
+    let kind = newest.body.kind();
+    let most = match &newest.body {
+        Body::Withdraw(_) => WITHDRAWALS_PER_AUTHOR,
+        Body::Removed(_) => ANSWERS_PER_AUTHOR,
+        _ => ADVERTS_PER_AUTHOR,
     };
     let mut statement = transaction.prepare_cached(
         "DELETE FROM adverts WHERE rowid IN (SELECT rowid FROM adverts
-         WHERE author = ?1 AND (kind IN ('withdraw', 'removed')) = ?2
-         ORDER BY incarnation DESC, counter DESC LIMIT -1 OFFSET ?3)",
+         WHERE author = ?1 AND (kind = ?2 OR (?3 AND kind NOT IN ('withdraw', 'removed')))
+         ORDER BY incarnation DESC, counter DESC LIMIT -1 OFFSET ?4)",
     )?;
-    statement.execute((newest.author.as_bytes(), is_of_withdrawal, most))?;
+    let is_other = !OF_WITHDRAWALS.contains(&kind);
+    statement.execute((newest.author.as_bytes(), kind, is_other, most))?;
     Ok(())
 }
 

@@ -23,7 +23,7 @@ pub struct AuditedWithdrawal {
     pub blobs: Vec<BlobId>,
     /// The newest word of everybody who has answered.
     pub answers: Vec<RemovalAnswer>,
-    /// Who published an update in the round before it or later, and has not answered.
+    /// Who published an update in the round before it, in that round or in the next, and has not answered.
     pub silent: Vec<NodeId>,
     /// The later rounds whose closing counts one of these blobs all the same.
     pub counted_in: Vec<Round>,
@@ -38,13 +38,6 @@ pub struct RemovalAnswer {
     pub at: Timestamp,
     /// How many blobs it kept, because a closed round counted them or somebody else had published the same.
     pub kept: u32,
-}
-
-impl AuditedWithdrawal {
-    /// Tells whether everybody has answered, and nobody keeps anything.
-    pub fn is_complete(&self) -> bool {
-        self.silent.is_empty() && self.answers.iter().all(|answer| answer.kept == 0)
-    }
 }
 
 impl Auditor<'_> {
@@ -76,7 +69,7 @@ impl Auditor<'_> {
                 continue;
             };
             let answers = answers.remove(&advert.id).unwrap_or_default();
-            let asked = members_since(advert.round, rounds);
+            let asked = members_around(advert.round, rounds);
             let silent = asked.filter(|node| *node != advert.author && !answers.contains_key(node));
             withdrawals.push(AuditedWithdrawal {
                 owner: advert.author,
@@ -94,11 +87,13 @@ impl Auditor<'_> {
     }
 }
 
-/// Visits who published an update in the round before this one or later.
-fn members_since(round: Round, rounds: &[AuditedRound]) -> impl Iterator<Item = NodeId> + '_ {
-    let since = round.0.saturating_sub(1);
-    let later = rounds.iter().filter(move |row| row.round.0 >= since);
-    later.flat_map(|row| row.updates.iter().map(|update| update.node))
+/// Visits who published an update in the round before this one, in it or in the next: whoever came later never heard of it.
+fn members_around(round: Round, rounds: &[AuditedRound]) -> impl Iterator<Item = NodeId> + '_ {
+    let around = round.0.saturating_sub(1)..=round.0.saturating_add(1);
+    let then = rounds
+        .iter()
+        .filter(move |row| around.contains(&row.round.0));
+    then.flat_map(|row| row.updates.iter().map(|update| update.node))
 }
 
 /// Returns the rounds after a withdrawal in which its owner is counted with what it took back.
