@@ -21,7 +21,7 @@ use crate::work;
 pub(crate) enum MixedBefore {
     /// They stay: their owners are late, or cannot be reached.
     Stays,
-    /// They are forgotten: all their owners took them back.
+    /// They are forgotten: an owner took its part back.
     IsTakenBack,
 }
 
