@@ -3,8 +3,7 @@
 //!
 //! A redesign that is meant to change no result must leave all of them as they are, to the last bit. Floating-point
 //! sums depend on the processor's instruction set, so the file keeps exact hashes for each kind of processor. A case that
-//! was not recorded on this kind is compared by its accuracy with that of another kind, within [`TOLERANCE`]. A hash that moved for a
-//! known reason, as bytes do with the protocol, may be taken out of the results of other kinds: the rest is still compared.
+//! was not recorded on this kind is compared by its accuracy with that of another kind, within [`TOLERANCE`].
 //!
 //! ```text
 //! FEDNODE_GOLDEN=write cargo test -p fednode-e2e --test golden     records the results of this processor's kind
@@ -139,19 +138,13 @@ fn difference(golden: &BTreeMap<String, Value>, name: &str, found: &Value) -> Op
     let exact = golden.get(processor()).and_then(|kind| kind.get(name));
     let near = || golden.values().find_map(|kind| kind.get(name));
     let (expected, agrees) = match exact {
-        Some(expected) => (expected, has_all(found, expected)),
+        Some(expected) => (expected, expected == found),
         None => {
             let expected = near().expect("some kind of processor has each case");
             (expected, is_near(expected, found))
         }
     };
     (!agrees).then(|| format!("{name}: expected {expected}, found {found}"))
-}
-
-/// Tells whether a result has all that is expected of it.
-fn has_all(found: &Value, expected: &Value) -> bool {
-    let mut expected = expected.as_object().unwrap().iter();
-    expected.all(|(name, value)| found[name] == *value)
 }
 
 fn is_near(expected: &Value, found: &Value) -> bool {

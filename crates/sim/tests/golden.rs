@@ -45,62 +45,62 @@ const KEPT: [Kept; 12] = [
     (
         "good weather",
         good_weather,
-        ["a79afa6f80f181a9", "f2426e36e8cdb340", "6f782b7703b32276"],
+        ["8fb5d62c90ae9d9d", "5c1a692596d55460", "cfa800d53848f118"],
     ),
     (
         "nobody aggregates",
         nobody_aggregates,
-        ["1f0b93bcfcbcea27", "b906cbe440e27c9a", "82950dc38af4997a"],
+        ["a71c0c2e9fce6a1d", "b9dbce51c8724cee", "2dd1f384b1e7270d"],
     ),
     (
         "the aggregator comes and goes",
         the_aggregator_comes_and_goes,
-        ["0f7b0c454a17f3fa", "603107f707db8d62", "ddb364734353434f"],
+        ["abd4f1faba6462ea", "41d86b9b4532b931", "076b29a2d73d0eb5"],
     ),
     (
         "members come and go",
         members_come_and_go,
-        ["580fefe2d7b371c9", "7f90de2c96aaa7ef", "5c1fb50223673bee"],
+        ["612db3327a1dac46", "1cd7fb444511a357", "d2920f9c734fc5cc"],
     ),
     (
         "cut in two",
         cut_in_two,
-        ["3c85a43fae618d83", "f60fe557b73fb686", "bfc3d92f4429325d"],
+        ["ce8faba0a8a298a8", "ffdc46e8d20da1ed", "fe51e7bd3f82424a"],
     ),
     (
         "liars everywhere",
         liars_everywhere,
-        ["197bd56bf2d9f5b2", "99e735e609b11a68", "4f93430cd0303ded"],
+        ["1bf17c9f2f13cfe9", "e6ea4195ff11412f", "01a63c1da45dce58"],
     ),
     (
         "liars act as aggregators",
         liars_act_as_aggregators,
-        ["00091755de61c396", "6ec8ae0889017a5b", "fddaffe3926161e6"],
+        ["ba5afcbe2a8708d3", "0442929cfc64e78a", "768390a7368fa6fb"],
     ),
     (
         "some rest",
         some_rest,
-        ["8a0590f12ab8fbb7", "83f583af7abf0609", "d34caba9ce81d86c"],
+        ["81e0faa4ffe74d02", "0f9085d091e31cb0", "9959da4124b8a421"],
     ),
     (
         "some rest without aggregator",
         some_rest_without_aggregator,
-        ["a30467c4af71eee9", "b86227139ec5a59a", "69c7608b5246bb08"],
+        ["880b27d4188282ef", "03a2288c8bdca26f", "bed4e66d727333ba"],
     ),
     (
         "nothing is averaged",
         nothing_is_averaged,
-        ["e7555824513f9dc2", "0992ead87a0a92d9", "e3f7c4db7cf408de"],
+        ["7217a7b3fce63909", "29b368471e376928", "13667d1ce3bd44f4"],
     ),
     (
         "experts weigh by use and modules are pooled",
         experts_weigh_by_use_and_modules_are_pooled,
-        ["ceff2553f0042968", "8a3f1d4020e5d35c", "57bba52a902cbce1"],
+        ["02047c22009ce278", "17ece944ffb06991", "3007a41b204864e6"],
     ),
     (
         "sketches and few speakers",
         sketches_and_few_speakers,
-        ["6701b3bdfa5d6f09", "7f111fce16ab6d57", "6faf424742d8b8a9"],
+        ["6c9b305a1a0d2f70", "d8ed6fd2e031f4ea", "14df27f02847f1a3"],
     ),
 ];
 

@@ -124,6 +124,7 @@ pub(crate) const SAYING: &[Says] = &[
         ["what proxies say, more coarsely", NOT_SENT, POST],
     ),
     ("Local.peers", ["who has similar data", NOT_SENT, POST]),
+    ("Local.statistics", [NOT_SENT, NOT_SENT, NOT_SENT]),
     (
         "Local.n_samples",
         [

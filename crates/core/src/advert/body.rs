@@ -69,6 +69,8 @@ pub struct Local {
     /// of all. Others who are like it may look for more of their kind there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<NodeId>,
+    /// Always empty. It stays, because what was signed with it must be read: histories, and adverts in state folders.
+    pub statistics: Option<BlobRef>,
     /// Training samples behind it; 0 where sums are masked, which keep that to themselves.
     pub n_samples: u32,
     /// What the masked sum of the next round needs of the node, where sums are masked.
@@ -236,7 +238,11 @@ impl Body {
                     Some(ProxyOffer::Blob(blob)) => Some(*blob),
                     _ => None,
                 };
-                let parts = local.shared.into_iter().chain(proxies);
+                let parts = local
+                    .shared
+                    .into_iter()
+                    .chain(proxies)
+                    .chain(local.statistics);
                 parts
                     .chain(local.experts.iter().map(|offer| offer.blob))
                     .collect()
@@ -287,7 +293,7 @@ impl Local {
     /// Returns an update that offers nothing yet.
     pub fn new(lineage: Lineage, n_samples: u32) -> Self {
         let (experts, peers) = (Vec::new(), Vec::new());
-        let (shared, proxies, sketches) = (None, None, None);
+        let (shared, proxies, sketches, statistics) = (None, None, None, None);
         Self {
             lineage,
             parent: lineage,
@@ -297,6 +303,7 @@ impl Local {
             proxies,
             sketches,
             peers,
+            statistics,
             n_samples,
             offer: None,
         }

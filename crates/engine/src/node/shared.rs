@@ -307,6 +307,7 @@ impl Shared {
             proxies: report.proxies.clone(),
             sketches: report.sketches.clone(),
             peers: self.following.nearest().to_vec(),
+            statistics: None,
             n_samples: if masks { 0 } else { report.n_samples },
             offer: report.offer.clone(),
         });
