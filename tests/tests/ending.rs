@@ -96,12 +96,13 @@ fn who_takes_back_what_it_published_hears_who_deleted_it_and_is_served_no_more()
     let federation = Federation::new(2, 500, &agreeing);
     let (_aggregator, address) = federation.start_aggregator();
     let [stays, mut leaves] = [1, 2].map(|shard| federation.start_node(shard, &[&address], &[]));
-    let serves_peers = |status: &Value| {
-        status["last_record"]["composition"]
-            .to_string()
-            .contains("peers")
+    let serves = |status: &Value, component: &str| {
+        let composition = status["last_record"]["composition"].to_string();
+        composition.contains(component)
     };
-    stays.wait_for("statistics of the other", serves_peers);
+    stays.wait_for("statistics of the other", |status| {
+        serves(status, "peers-statistics")
+    });
 
     let left = ask_with(fednode(), &["leave", "--withdraw"], &leaves.state);
     assert!(left.status.success(), "{}", text(&left.stderr));
@@ -112,7 +113,9 @@ fn who_takes_back_what_it_published_hears_who_deleted_it_and_is_served_no_more()
     assert_eq!(leaves.wait().code(), Some(0));
 
     // The only peer is gone, and so is all that was made of its statistics.
-    stays.wait_for("a model of its own", |status| !serves_peers(status));
+    stays.wait_for("statistics of its own alone", |status| {
+        serves(status, "own-statistics") && !serves(status, "peers-statistics")
+    });
     let audited = ask_with(fednode(), &["audit", "--json"], &stays.state);
     let taken = &json_of(&audited)["withdrawals"][0];
     assert_eq!(taken["answers"].as_array().unwrap().len(), 2, "{taken}");

@@ -69,40 +69,35 @@ impl Mixing {
         } = mixed;
         let n_sources = work::n_sources(&adoption, me);
         let mixed = std::mem::take(&mut adoption.mixed);
+        let mut done = Mixed {
+            report,
+            took,
+            n_sources,
+            forgets: before == MixedBefore::IsTakenBack && mixed.is_empty(),
+            mixed,
+            evaluating: None,
+        };
         let received = Received {
             shared: adoption.shared,
             experts: adoption.experts,
             peers: adoption.peers,
             statistics: adoption.statistics,
         };
-        let forgets = before == MixedBefore::IsTakenBack && mixed.is_empty();
-        if received.is_empty() && !forgets {
-            let evaluating = due.if_unchanged.map(evaluate);
-            return Ok(Mixed {
-                report,
-                took,
-                n_sources,
-                mixed,
-                forgets,
-                evaluating,
-            });
+        if received.is_empty() && !done.forgets {
+            done.evaluating = due.if_unchanged.map(evaluate);
+            return Ok(done);
         }
-        let forgetting = forgets.then(|| trainer.perform(Order::ForgetPeers));
-        let adopting = trainer.perform(Order::Adopt(received));
         // Handed in together, so that no later order comes between.
-        let evaluating = due.if_changed.map(evaluate);
+        let forgetting = done.forgets.then(|| trainer.perform(Order::ForgetPeers));
+        let adopting = trainer.perform(Order::Adopt(received));
+        done.evaluating = due.if_changed.map(evaluate);
         if let Some(forgetting) = forgetting {
-            forgetting.await?;
+            done.took += forgetting.await?.took;
         }
-        let (report, adopted) = judge(report, adopting.await)?;
-        Ok(Mixed {
-            report,
-            took: took + adopted,
-            n_sources,
-            mixed,
-            forgets,
-            evaluating,
-        })
+        let (report, adopted) = judge(done.report, adopting.await)?;
+        done.report = report;
+        done.took += adopted;
+        Ok(done)
     }
 }
 

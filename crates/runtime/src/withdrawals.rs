@@ -210,7 +210,8 @@ impl Withdrawals {
     /// Returns what is to be said of the withdrawals of others, if anything has changed.
     fn answer(&mut self, round: Round, is_held: impl Fn(&BlobId) -> bool) -> Option<Removed> {
         if self.answered.0 != round {
-            self.answered = (round, 0);
+            // What was to be published in an earlier round was, or never will be.
+            (self.answered, self.is_answering) = ((round, 0), false);
         }
         if self.deleting > 0 || self.is_answering || self.answered.1 >= MOST_ANSWERS {
             return None;
@@ -395,6 +396,10 @@ mod tests {
         );
         withdrawals.not_published();
         assert!(withdrawals.answer(Round(1), nothing).is_some());
+        assert!(
+            withdrawals.answer(Round(2), nothing).is_some(),
+            "it was lost"
+        );
     }
 
     #[test]

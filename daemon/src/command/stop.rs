@@ -133,11 +133,14 @@ impl Report for Ended {
                  stays in `{state}`; `fednode start` would join again\n"
             ),
             Farewell::Withdraw => {
-                let answers: String = self
+                let mut answers: String = self
                     .withdrawn
                     .iter()
                     .flat_map(audit::withdrawal)
                     .fold(String::new(), |text, line| text + &line + "\n");
+                if self.withdrawn.is_empty() {
+                    answers = "No answer is known here: `fednode audit` of another member's folder shows them\n".into();
+                }
                 format!(
                     "the node has asked the others to delete what it published, has left the federation and stopped \
                      (process {process}). Means that count it stay as they are. Its model stays in `{state}`\n{answers}"
@@ -162,6 +165,7 @@ mod tests {
         let (stopped, left) = (ended(Farewell::Stop), ended(Farewell::Leave));
         let withdrawn = ended(Farewell::Withdraw).human();
         assert!(withdrawn.contains("asked the others to delete"));
+        assert!(withdrawn.ends_with("another member's folder shows them\n"));
         assert_eq!(
             stopped.human(),
             "the node has stopped (process 7); `fednode start` goes on from `s`\n"
