@@ -102,7 +102,7 @@ impl Judge<'_> {
             Confirmation::False(falsehood) => Verdict::False(falsehood),
             Confirmation::Lacking(members) => Verdict::Unconfirmed(lacking_of(&members, author)),
             Confirmation::Full if !follows => Verdict::Switch,
-            Confirmation::Full if self.is_enough(author, round, global) => Verdict::Next,
+            Confirmation::Full if self.is_enough(said) => Verdict::Next,
             // Where most have gone on from it, there is nothing else to wait for.
             Confirmation::Full if self.is_stronger(said) => Verdict::Next,
             // Nor where it came before its turn, and too few are left to close the round otherwise.
@@ -203,7 +203,9 @@ impl Judge<'_> {
         match self.confirm_members(round, &closing) {
             Confirmation::False(falsehood) => Verdict::False(falsehood),
             Confirmation::Lacking(lacking) => Verdict::Unconfirmed(lacking_of(&lacking, author)),
-            Confirmation::Full if self.is_enough(author, round, &closing) => Verdict::Next,
+            Confirmation::Full if self.is_enough_to_add_up(author, round, &closing.members) => {
+                Verdict::Next
+            }
             Confirmation::Full => Verdict::Unconfirmed(Vec::new()),
         }
     }
@@ -287,6 +289,7 @@ mod tests {
     };
 
     use super::*;
+    use crate::quorum::ATTEMPTS;
     use crate::view::Recorded;
 
     const AGGREGATOR: u8 = 200;
@@ -711,6 +714,43 @@ mod tests {
                 "its author did not deliver before"
             );
         }
+    }
+
+    /// One of two closed a round, was revoked before the other followed, and came back with another key and with what it had.
+    #[test]
+    fn what_a_revoked_member_closed_is_followed_once_it_has_gone_on_from_it_with_another_key() {
+        let theirs = closed(4, &[1, 2], 7, 1.0);
+        let verdict = |goes_on_from: ClosingId, graces: u32| {
+            let mut machine = Machine::new(Weighting::Uniform);
+            machine.view = View::new(3);
+            machine.head.counted = vec![node(1), node(2)];
+            for n in [1, 2, 3] {
+                machine.view.connect(node(n), Role::Node);
+            }
+            machine.hear(&update(1, 4, 7, 10));
+            machine.hear(&update(2, 4, 7, 10));
+            machine.view.ban(node(2));
+            let mut again = Accepted::clone(&update(3, 5, 50, 10));
+            let Body::Local(local) = &mut again.advert.body else {
+                unreachable!("it is an update");
+            };
+            local.follows = Some(goes_on_from);
+            machine.hear(&Arc::new(again));
+            machine.author = node(2);
+            machine.waited = machine.spec.round.grace() * graces;
+            machine.verdict(4, &theirs)
+        };
+        let closing_of_4 = theirs.id(Round(4));
+        assert_eq!(verdict(closing_of_4, ATTEMPTS), Verdict::Next);
+        let waits = Verdict::Unconfirmed(vec![]);
+        let is_not_in_turn = "whose word counts no more comes last";
+        assert_eq!(
+            verdict(closing_of_4, ATTEMPTS - 1),
+            waits,
+            "{is_not_in_turn}"
+        );
+        let follows_another = "it has gone on from another closing";
+        assert_eq!(verdict(closing(60), ATTEMPTS), waits, "{follows_another}");
     }
 
     #[test]

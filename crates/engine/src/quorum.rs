@@ -13,18 +13,23 @@
 //! A closing comes in turn: from an aggregator, or from the next in line. One that came before its turn is followed after the
 //! grace time where half have gone on from it, since the rest are too few to close the round otherwise.
 //!
+//! Who has gone on from a closing has signed that it follows it, so that counts as if the closing counted that node. A member that
+//! comes back with another key after it closed a round is counted in this way: the closing names its old key, which counts no more.
+//!
 //! Whoever publishes an update whose part cannot be had or cannot be counted, or closes a round whose mean cannot be had, is
 //! not expected either until that changes. A machine finds out about parts when it closes the round itself. So where one of
 //! three has a part that is of no use, the two others close the round one after the other, and each follows the first.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fednode_core::spec::RoundSpec;
-use fednode_core::{Global, Local, NodeId, Round};
+use fednode_core::{Local, Member, NodeId, Round};
 
 use crate::chain::{Judge, Rank};
 use crate::cohort::Cohort;
 use crate::follower::Announced;
+use crate::view::Update;
 
 /// How many nodes act one after the other before a round is given up.
 pub(crate) const ATTEMPTS: u32 = 4;
@@ -58,8 +63,18 @@ impl Judge<'_> {
     }
 
     /// Tells whether a closing that follows the head counts enough members to be followed, and comes in its turn.
-    pub(crate) fn is_enough(&self, author: NodeId, round: Round, global: &Global) -> bool {
-        self.is_in_turn(author, round) && self.is_large_enough(author, round, global)
+    pub(crate) fn is_enough(&self, said: Announced<'_>) -> bool {
+        self.is_in_turn(said.author, said.round) && self.is_large_enough(said)
+    }
+
+    /// Tells whether a proposal of whose parts to add up names enough members, and comes in its turn.
+    pub(crate) fn is_enough_to_add_up(
+        &self,
+        author: NodeId,
+        round: Round,
+        members: &[Member],
+    ) -> bool {
+        self.is_in_turn(author, round) && self.are_enough(author, round, &names(members))
     }
 
     /// Tells whether nobody else can close a round any more, though this closing came before its turn: whoever made it had not
@@ -71,7 +86,7 @@ impl Judge<'_> {
         self.patience() >= Patience::GraceOver
             && !self.view.is_doubtful(said.author)
             && self.have_half_gone_on(said)
-            && self.is_large_enough(said.author, said.round, said.global)
+            && self.is_large_enough(said)
     }
 
     /// Tells whether somebody closes a round not before its turn. Of two who closed it at once some would follow the one
@@ -100,14 +115,25 @@ impl Judge<'_> {
         self.waited >= self.spec.round.grace() * places
     }
 
-    fn is_large_enough(&self, author: NodeId, round: Round, global: &Global) -> bool {
-        let members = global.members.iter().map(|member| member.node);
+    fn is_large_enough(&self, said: Announced<'_>) -> bool {
+        let mut nodes = names(&said.global.members);
+        if self.are_enough(said.author, said.round, &nodes) {
+            return true;
+        }
+        let follow = |update: &Update<'_>| update.local.follows == Some(said.id);
+        let gone_on = self.view.nodes().newest_updates().filter(follow);
+        nodes.extend(gone_on.map(|update| update.node));
+        self.are_enough(said.author, said.round, &nodes)
+    }
+
+    fn are_enough(&self, author: NodeId, round: Round, nodes: &BTreeSet<NodeId>) -> bool {
+        let nodes = nodes.iter().copied();
         let is_aggregator = self.view.is_aggregator(author) && !self.view.is_banned(author);
         // An aggregator knows best who can be reached, but a member's closing must not profit from that.
         if is_aggregator && self.patience() >= Patience::GraceOver {
-            self.is_most_of(members, round)
+            self.is_most_of(nodes, round)
         } else {
-            self.is_quorum_of(members, round)
+            self.is_quorum_of(nodes, round)
         }
     }
 
@@ -190,4 +216,8 @@ impl Judge<'_> {
         let speaks = view.is_connected(node) || view.nodes().local(node, round).is_some();
         speaks || self.patience() == Patience::Waiting
     }
+}
+
+fn names(members: &[Member]) -> BTreeSet<NodeId> {
+    members.iter().map(|member| member.node).collect()
 }
