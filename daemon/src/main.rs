@@ -15,6 +15,7 @@ mod cli;
 mod command;
 mod home;
 mod member;
+mod rows;
 mod served;
 mod trainer;
 mod unlabelled;

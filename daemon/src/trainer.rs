@@ -1,25 +1,31 @@
-//! Who trains for a running node: a learner on the device that was chosen, and on the CPU if that is a GPU and fails.
+//! Who trains for a running node: a learner on the device that was chosen, and on the CPU if that is a GPU and fails. Where rows may
+//! be appended to the node's data, it goes on with all of them from the next round on.
 
 use std::sync::Arc;
 
 use fednode_core::work::{WorkError, Worker};
 use fednode_core::{FederationSpec, ParamSet};
-use fednode_data::Split;
+use fednode_data::{Split, Stamp};
 use fednode_learn::fallback::Fallback;
+use fednode_learn::growing::Growing;
 use fednode_learn::{CacheBudget, ComputeDevice, Learner};
 use fednode_runtime::{ExitCode, Trainer};
+use tokio::sync::watch;
 
+use crate::rows::Rows;
 use fednode_cli::config::Config;
 use fednode_cli::data::{Mine, is_own};
 use fednode_cli::device::Choice;
 use fednode_cli::failure::{fail, no_learner};
 use fednode_cli::initial;
 
-/// Opens the device and builds the learner; the spec is that of this node's own model.
+/// Opens the device and builds the learner of what was agreed on, with this node's own model. The files were read when they were as
+/// `stamp` says.
 pub(crate) fn build(
     config: &Config,
-    spec: &FederationSpec,
+    (agreed, spec): (&Arc<FederationSpec>, &FederationSpec),
     mine: &Mine,
+    stamp: Stamp,
 ) -> anyhow::Result<Trainer> {
     let choice = Choice::find(&config.device)?.for_model(spec, &mine.split, (1, config.threads))?;
     if let Some(reason) = &choice.reason {
@@ -40,11 +46,21 @@ pub(crate) fn build(
         accept(&exposed, config, spec)?;
     }
     let card = mine.card(spec, device.name(), learner.state().n_values() as u64);
-    let worker = if choice.is_cpu() {
-        Box::new(learner)
-    } else {
-        with_fallback(learner, recipe, config.threads)
+    let worker = recipe.protected(learner, &device, config.threads);
+    if !mine.may_grow {
+        return Ok(Trainer::of(worker, card));
+    }
+    let (told, card) = watch::channel(card);
+    let rows = Rows {
+        config: config.clone(),
+        agreed: Arc::clone(agreed),
+        own: spec.clone(),
+        device,
+        stamp,
+        began_with: mine.began_with.clone(),
+        card: Arc::new(told),
     };
+    let worker = Box::new(Growing::new(worker, rows.watched()));
     Ok(Trainer { worker, card })
 }
 
@@ -70,18 +86,8 @@ fn accept(exposed: &str, config: &Config, spec: &FederationSpec) -> anyhow::Resu
     Err(fail(ExitCode::Configuration, text))
 }
 
-/// Lets the CPU go on where a GPU fails.
-fn with_fallback(learner: Learner, recipe: Recipe, threads: usize) -> Box<dyn Worker> {
-    let spare = move || -> Result<Box<dyn Worker>, WorkError> {
-        let failed = |error: anyhow::Error| WorkError::Training(format!("{error:#}"));
-        let cpu = ComputeDevice::cpu(threads).map_err(|error| failed(error.into()))?;
-        Ok(Box::new(recipe.learner(&cpu).map_err(failed)?))
-    };
-    Box::new(Fallback::new(Box::new(learner), Box::new(spare)))
-}
-
 /// What this node's learner is made from, on whichever device.
-struct Recipe {
+pub(crate) struct Recipe {
     spec: FederationSpec,
     node_seed: u64,
     split: Arc<Split>,
@@ -90,7 +96,7 @@ struct Recipe {
 }
 
 impl Recipe {
-    fn of(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Result<Self> {
+    pub(crate) fn of(config: &Config, spec: &FederationSpec, mine: &Mine) -> anyhow::Result<Self> {
         let whole = CacheBudget::default();
         let disk_bytes = fednode_store::disk_free(config.state())
             .map_or(whole.disk_bytes, |free| whole.disk_bytes.min(free / 2));
@@ -105,6 +111,34 @@ impl Recipe {
             },
             initial: initial::of(spec, config.initial.as_deref())?,
         })
+    }
+
+    /// Makes a worker that is as it is before the first round.
+    pub(crate) fn worker(
+        self,
+        device: &ComputeDevice,
+        threads: usize,
+    ) -> anyhow::Result<Box<dyn Worker>> {
+        let learner = self.learner(device)?;
+        Ok(self.protected(learner, device, threads))
+    }
+
+    /// Lets the CPU go on where a GPU fails.
+    fn protected(
+        self,
+        learner: Learner,
+        device: &ComputeDevice,
+        threads: usize,
+    ) -> Box<dyn Worker> {
+        if device.is_cpu() {
+            return Box::new(learner);
+        }
+        let spare = move || -> Result<Box<dyn Worker>, WorkError> {
+            let failed = |error: anyhow::Error| WorkError::Training(format!("{error:#}"));
+            let cpu = ComputeDevice::cpu(threads).map_err(|error| failed(error.into()))?;
+            Ok(Box::new(self.learner(&cpu).map_err(failed)?))
+        };
+        Box::new(Fallback::new(Box::new(learner), Box::new(spare)))
     }
 
     fn learner(&self, device: &ComputeDevice) -> anyhow::Result<Learner> {

@@ -26,6 +26,11 @@ fn done(node: &Process, last: u64) {
     });
 }
 
+/// Waits until a node's log says something.
+fn logged(node: &Process, words: &str) {
+    node.wait_for(words, |_| node.log().contains(words));
+}
+
 /// The history of a node: its closed rounds, the oldest first.
 fn history(node: &Process) -> Vec<Value> {
     let mut audit = fednode();
@@ -263,6 +268,48 @@ fn a_federation_that_has_ended_goes_on_with_more_rows_and_another_setting() {
     let card = std::fs::read_to_string(b.state.join("final/card.json")).unwrap();
     let card: Value = serde_json::from_str(&card).unwrap();
     assert_eq!((&card["rounds"], &card["round"]), (&4.into(), &4.into()));
+}
+
+/// Rows are appended to the table of a node that runs, and later the first rows are changed.
+#[test]
+fn rows_that_are_appended_while_a_node_runs_are_trained_on_from_the_next_round_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let tables = ["a", "b"].map(|name| folder.join(format!("{name}.csv")));
+    tables.iter().for_each(|path| table(path, 200));
+    let [of_a, of_b] = tables
+        .each_ref()
+        .map(|path| format!("csv:{},label=class", path.display()));
+    organise(
+        folder,
+        &["--rounds", "100000", "--partition", "own", "--data", &of_a],
+    );
+    let a = start_organiser(folder);
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let joining = join_with(folder, &line, "b", &["--data", &of_b]);
+    let b = start_member(joining, folder, "b");
+    let begun = b.wait_for("two rounds", |status| round(status) > 2);
+    let samples = |status: &Value, of: &str| status["trainer"][of].as_u64().unwrap();
+    let before = samples(&begun, "train_samples");
+    table(&tables[1], 240);
+    let grown = b.wait_for("the new rows", |status| {
+        samples(status, "train_samples") == before + 40
+    });
+    for held_out in ["validation_samples", "test_samples"] {
+        assert_eq!(samples(&grown, held_out), samples(&begun, held_out));
+    }
+    let told = b.wait_for("a line that says so", |status| {
+        status["last_record"]["n_samples"] == before + 40
+    });
+    let line = format!("it trains on {} samples from now on", before + 40);
+    logged(&b, &line);
+    // Rows that were there are gone: nothing tells any more which are held out.
+    table(&tables[1], 150);
+    let now = round(&told);
+    logged(&b, "rows that were there are gone");
+    let later = b.wait_for("later rounds", |status| round(status) > now + 5);
+    assert_eq!(samples(&later, "train_samples"), before + 40);
+    drop(a);
 }
 
 #[test]

@@ -40,6 +40,7 @@ pub mod partition;
 mod samples;
 mod shard;
 pub mod source;
+mod stamp;
 pub mod table;
 mod tokenizer;
 pub mod transform;
@@ -55,5 +56,6 @@ pub use shard::{
     n_validation,
 };
 pub use source::{Columns, DataSource, Facts, Pool, Source};
+pub use stamp::Stamp;
 pub use tokenizer::normalize;
 pub use vocabulary::Vocabulary;

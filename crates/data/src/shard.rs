@@ -58,6 +58,8 @@ pub struct Shard {
     pub counts: ClassCounts,
     /// Of a node's own data, which rows it began with.
     pub began_with: Option<Beginning>,
+    /// Whether rows may be appended while it is in use: they change nothing that the node is judged by.
+    pub may_grow: bool,
 }
 
 /// A data set and its division among the nodes, before any sample is read.
@@ -283,7 +285,11 @@ impl Divided {
             test: self.features(test_samples)?,
         };
         let began_with = self.is_own().then(|| Beginning::of(self.divided_rows()));
-        Ok(describe(split, self.partition.hash(), began_with))
+        let shard = describe(split, self.partition.hash(), began_with);
+        Ok(Shard {
+            may_grow: self.is_own() && self.pool.tests.is_none(),
+            ..shard
+        })
     }
 
     /// Returns what models see of samples.
@@ -438,5 +444,6 @@ fn describe(split: Split, partition_hash: String, began_with: Option<Beginning>)
         classes_present: present.into_iter().collect(),
         counts,
         began_with,
+        may_grow: false,
     }
 }

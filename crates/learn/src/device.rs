@@ -212,6 +212,11 @@ impl ComputeDevice {
         &self.name
     }
 
+    /// Tells whether it is the CPU.
+    pub fn is_cpu(&self) -> bool {
+        is_cpu(&self.tensors)
+    }
+
     /// Returns how many threads the CPU path uses.
     pub fn n_threads(&self) -> usize {
         self.threads.current_num_threads()

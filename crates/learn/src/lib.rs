@@ -20,6 +20,7 @@
 //! - [`device`] and [`probe`]: GPU through Vulkan, or the CPU; how to find out without being taken down by a driver;
 //!   `vulkan` alone touches it, and is left out of programs for the CPU.
 //! - [`trial`]: whether a GPU is worth using for a model; [`fallback`]: one that fails in the middle of a round.
+//! - [`growing`]: samples that come while a node trains.
 //! - `resident`: the training samples on a GPU.
 //! - `pool`: the stage after the last round, a mixture of everybody's private modules.
 //! - `frozen`: what frozen parts make of each sample, computed once per stage; [`CacheBudget`]: where that is kept, memory or a
@@ -63,6 +64,7 @@ pub mod algorithm;
 pub mod device;
 pub mod fallback;
 pub mod gate;
+pub mod growing;
 pub mod last_stage;
 pub mod metric;
 pub mod model;

@@ -49,14 +49,12 @@ async fn run() -> Outcome {
                 peers: vec![(*address).into()],
                 ..config(spec(nodes.parse()?, rounds.parse()?), state)
             };
-            let trainer = Trainer {
-                worker: Box::new(vector),
-                card: TrainerCard {
-                    device: "none".into(),
-                    model: "vector".into(),
-                    ..TrainerCard::default()
-                },
+            let card = TrainerCard {
+                device: "none".into(),
+                model: "vector".into(),
+                ..TrainerCard::default()
             };
+            let trainer = Trainer::of(Box::new(vector), card);
             run_node(config, trainer, CancellationToken::new()).await?;
             Ok(())
         }

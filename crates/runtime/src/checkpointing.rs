@@ -173,7 +173,7 @@ impl Keeper {
                 books: desk.book.pages(),
             },
             model: None,
-            partition_hash: desk.card.partition_hash.clone(),
+            partition_hash: desk.card().unwrap_or_default().partition_hash,
         };
         let copying = desk.trainer.as_ref().map(TrainerThread::state);
         base.start(async move {

@@ -16,9 +16,11 @@ use fednode_engine::book::{Due, Measured, Point, RoundBook, Work};
 use fednode_engine::masks::MaskOrder;
 use fednode_engine::{MergeOrder, MergeReport};
 use fednode_store::Blobs;
+use tokio::sync::watch;
 
 use crate::answers::{Answer, Evaluating, Learned, Mixed};
 use crate::base::{Base, FULL_PAUSE, on_worker};
+use crate::drift::Drift;
 use crate::journal::Entry;
 use crate::masks::{MaskKeeper, Published, SharedPart};
 use crate::merging::{MixedBefore, Mixing};
@@ -31,14 +33,14 @@ use crate::work::{self, Purpose};
 /// Whoever trains at a desk.
 pub(crate) struct Staff {
     pub(crate) thread: TrainerThread,
-    pub(crate) card: TrainerCard,
+    pub(crate) card: watch::Receiver<TrainerCard>,
     pub(crate) releases: Releases,
 }
 
 /// The thread that trains, what it is, and its books.
 pub(crate) struct Desk {
     pub(crate) trainer: Option<TrainerThread>,
-    pub(crate) card: TrainerCard,
+    card: Option<watch::Receiver<TrainerCard>>,
     pub(crate) book: RoundBook,
     /// What is counted before it is published, of a member that trains.
     releases: Option<Releases>,
@@ -46,13 +48,15 @@ pub(crate) struct Desk {
     ahead_due: Option<Round>,
     /// The newest round whose update had to wait for disk space.
     without_space: Option<Round>,
+    /// Whether the model gets worse on the node's own validation samples.
+    drift: Drift,
 }
 
 impl Desk {
     /// Makes the desk of whoever trains, or of nobody.
     pub(crate) fn new(staff: Option<Staff>, book: RoundBook) -> Self {
         let (trainer, card, releases) = match staff {
-            Some(staff) => (Some(staff.thread), staff.card, Some(staff.releases)),
+            Some(staff) => (Some(staff.thread), Some(staff.card), Some(staff.releases)),
             None => Default::default(),
         };
         Self {
@@ -62,7 +66,13 @@ impl Desk {
             releases,
             ahead_due: None,
             without_space: None,
+            drift: Drift::default(),
         }
+    }
+
+    /// Describes whoever trains, as it is now; nothing of a member that does not train.
+    pub(crate) fn card(&self) -> Option<TrainerCard> {
+        self.card.as_ref().map(|card| card.borrow().clone())
     }
 
     /// Tells whether a local update runs.
@@ -224,8 +234,29 @@ impl Desk {
                 seconds = record.round_seconds,
                 "round complete"
             );
+            if let Some(line) = self.drift.heed(&record) {
+                tracing::info!("{line}");
+                base.remark(line);
+            }
             base.journal.add(Entry::Record(Box::new(record)));
         }
+    }
+
+    /// Says so if the node trains on other samples than before.
+    pub(crate) fn tell_of_samples(&mut self, base: &mut Base) {
+        let Some(card) = self
+            .card
+            .as_mut()
+            .filter(|card| card.has_changed().unwrap_or(false))
+        else {
+            return;
+        };
+        let n_samples = card.borrow_and_update().train_samples;
+        let line = format!(
+            "rows were added to this node's data: it trains on {n_samples} samples from now on"
+        );
+        tracing::info!("{line}");
+        base.remark(line);
     }
 }
 

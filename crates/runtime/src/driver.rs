@@ -367,6 +367,7 @@ impl<M: Machine> Driver<M> {
             info!("{line}");
             self.base.remark(line);
         }
+        self.desk.tell_of_samples(&mut self.base);
         self.attend_withdrawals();
         self.look_for_more_rounds();
         self.advance_ending();

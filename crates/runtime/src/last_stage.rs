@@ -108,7 +108,7 @@ impl Desk {
             return Final::Written;
         }
         let last = self.book.last().cloned();
-        let card = ModelCard::new(&base.spec, base.me, self.card.clone(), last);
+        let card = ModelCard::new(&base.spec, base.me, self.card().unwrap_or_default(), last);
         self.book.now(Work::LastStage);
         // With a pool, what the algorithm trains after the last round came before it.
         let round = Round(base.spec.rounds);

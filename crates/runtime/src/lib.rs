@@ -51,6 +51,7 @@ mod config;
 pub mod control;
 mod decoded;
 mod desk;
+mod drift;
 mod driver;
 mod ending;
 mod error;

@@ -40,7 +40,8 @@ pub async fn run_node(
         .check()
         .map_err(|error| RunError::Configuration(error.to_string()))?;
     let initial = worker.initial_shared().map(|shared| shared.to_blob());
-    let mut opened = Opened::open(&config, Role::Node, card.partition_hash.clone()).await?;
+    let partition_hash = card.borrow().partition_hash.clone();
+    let mut opened = Opened::open(&config, Role::Node, partition_hash).await?;
     if let Some(finished) = opened.past(&config.spec)? {
         return Ok(finished);
     }

@@ -69,7 +69,7 @@ fn status<M: Machine>(driver: &Driver<M>) -> Status {
         last_record: desk.book.last().cloned(),
         peers: driver.standing.n_present(),
         traffic: base.traffic(),
-        trainer: desk.trainer.as_ref().map(|_| desk.card.clone()),
+        trainer: desk.card(),
         uptime_seconds: base.clock.uptime_seconds(),
         version: base.config.software.clone(),
         listeners: base

@@ -27,8 +27,18 @@ const ORDERS: usize = 32;
 pub struct Trainer {
     /// Whoever has the tensors.
     pub worker: Box<dyn Worker>,
-    /// Model, data and device, for people.
-    pub card: TrainerCard,
+    /// Model, data and device as they are now, for people.
+    pub card: watch::Receiver<TrainerCard>,
+}
+
+impl Trainer {
+    /// Makes a trainer that stays what it is.
+    pub fn of(worker: Box<dyn Worker>, card: TrainerCard) -> Self {
+        Self {
+            worker,
+            card: watch::Sender::new(card).subscribe(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Trainer {

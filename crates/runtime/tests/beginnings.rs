@@ -16,7 +16,7 @@ use std::time::Duration;
 use common::{Running, Toy, config, lonely_spec, trainer, until, within};
 use fednode_core::FederationSpec;
 use fednode_runtime::control::Client;
-use fednode_runtime::{ExitCode, MemberConfig, RunError, run_node};
+use fednode_runtime::{ExitCode, MemberConfig, RunError, Trainer, TrainerCard, run_node};
 use tokio_util::sync::CancellationToken;
 
 const QUICK: Duration = Duration::from_millis(2);
@@ -51,8 +51,12 @@ fn with_fact(spec: &FederationSpec, state: &Path, fact: &str) -> MemberConfig {
 
 /// Starts a node with other samples than those it was trained with.
 async fn start_refused(config: MemberConfig, partition: &str) -> RunError {
-    let mut trainer = trainer(Toy::new(1, QUICK).0);
-    trainer.card.partition_hash = partition.to_owned();
+    let trainer = trainer(Toy::new(1, QUICK).0);
+    let card = TrainerCard {
+        partition_hash: partition.to_owned(),
+        ..trainer.card.borrow().clone()
+    };
+    let trainer = Trainer::of(trainer.worker, card);
     let run = run_node(config, trainer, CancellationToken::new());
     within(30, run).await.unwrap_err()
 }
@@ -73,7 +77,7 @@ async fn a_refused_start_changes_no_file() {
         ..with_fact(&spec, &state, "second")
     };
     let partition = Toy::new(1, QUICK).0;
-    let partition = trainer(partition).card.partition_hash;
+    let partition = trainer(partition).card.borrow().partition_hash.clone();
     let error = start_refused(taken, &partition).await;
     assert_eq!(error.exit_code(), ExitCode::Network, "{error}");
     let after = files(&state);

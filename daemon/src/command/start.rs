@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use fednode_config::flags::Flags;
 use fednode_core::{ConfigError, FederationSpec, Round};
+use fednode_data::Stamp;
 use fednode_learn::{algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::{Finished, MemberConfig, Outcome, Trainer, signals, telemetry};
@@ -176,6 +177,8 @@ impl Ready {
         let spec = spec.map_err(|error| fail(error.exit_code(), error.to_string()))?;
         let spec = Arc::new(spec);
         let mut member = member::config(config, Arc::clone(&spec))?;
+        // Before anything is read: what is appended meanwhile is a change.
+        let stamp = Stamp::of(&config.data);
         let mine = Mine::load(config, &spec)?;
         data::warn_of_table(&config.data, Some(&spec))?;
         if let Some(change) = origin::change(config) {
@@ -184,7 +187,7 @@ impl Ready {
             );
         }
         let own = with_own_model(&spec, config, &mine)?;
-        let trainer = crate::trainer::build(config, &own, &mine)?;
+        let trainer = crate::trainer::build(config, (&spec, &own), &mine, stamp)?;
         member.facts = facts(config, own.model.name.first(), &mine)?;
         Ok(Self { member, trainer })
     }

@@ -27,6 +27,8 @@ pub struct Mine {
     pub position: usize,
     /// Of data of its own, the rows that there were at first.
     pub began_with: Option<Beginning>,
+    /// Whether rows may be appended while the node runs.
+    pub may_grow: bool,
     facts: ShardFacts,
 }
 
@@ -36,6 +38,18 @@ impl Mine {
     /// # Errors
     /// Fails if the data cannot be read, do not fit the spec, or come from another division than the spec's.
     pub fn load(config: &Config, spec: &FederationSpec) -> anyhow::Result<Self> {
+        Self::load_since(config, spec, origin::began_with(config))
+    }
+
+    /// As [`Self::load`], for a node that began with some rows of its own data.
+    ///
+    /// # Errors
+    /// As [`Self::load`], and if the first rows are others now.
+    pub fn load_since(
+        config: &Config,
+        spec: &FederationSpec,
+        began_with: Option<Beginning>,
+    ) -> anyhow::Result<Self> {
         let backbone = backbone::of(spec, config.backbone.as_deref(), config.threads)?;
         let source = config.data.clone().for_federation(spec);
         let source = source.with_extractor(backbone);
@@ -44,13 +58,14 @@ impl Mine {
         let params = shard_params(spec);
         // A promise of privacy is for the samples that there were when it was made.
         let is_promised = spec.privacy.epsilon.is_some();
-        let began_with = origin::began_with(config).filter(|_| !is_promised);
+        let began_with = began_with.filter(|_| !is_promised);
         let loaded = match &began_with {
             Some(known) => load_grown_shard(&source, &partition, &params, position, known),
             None => load_shard(&source, &partition, &params, position),
         };
         let loaded = loaded.or_fail(ExitCode::Data)?;
         let began_with = loaded.began_with.clone();
+        let may_grow = loaded.may_grow && !is_promised;
         check_hash(spec, &loaded.partition_hash)?;
         let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;
         refuse_too_few("this node", loaded.split.train.len(), fewest, spec)?;
@@ -69,6 +84,7 @@ impl Mine {
             node_seed,
             position,
             began_with,
+            may_grow,
             facts,
         })
     }

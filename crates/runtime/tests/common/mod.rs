@@ -265,15 +265,13 @@ impl Worker for Toy {
 
 /// Describes a toy as the trainer of a member.
 pub fn trainer(toy: Box<Toy>) -> Trainer {
-    Trainer {
-        worker: toy,
-        card: TrainerCard {
-            device: "toy".into(),
-            model: "toy".into(),
-            n_parameters: 8,
-            ..TrainerCard::default()
-        },
-    }
+    let card = TrainerCard {
+        device: "toy".into(),
+        model: "toy".into(),
+        n_parameters: 8,
+        ..TrainerCard::default()
+    };
+    Trainer::of(toy, card)
 }
 
 /// A federation that averages and mixes.
