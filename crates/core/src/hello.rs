@@ -7,7 +7,7 @@ use crate::spec::Entry;
 use crate::{FederationId, NodeId, Timestamp};
 
 /// Version of the protocol; nodes of different versions refuse each other.
-pub const PROTOCOL_VERSION: u32 = 3;
+pub const PROTOCOL_VERSION: u32 = 4;
 
 /// What a process is to the federation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

@@ -93,7 +93,7 @@ pub fn confirm_masks<'a>(
         return Confirmation::Lacking(lacking);
     }
     match sum.opens(&survivors, &words) {
-        Ok(()) => Confirmation::Full,
+        Ok(_) => Confirmation::Full,
         Err(why) => Confirmation::False(why.to_string()),
     }
 }

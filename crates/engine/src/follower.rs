@@ -197,6 +197,13 @@ impl Follower {
         self.sum_for(view, self.head.closing, round)
     }
 
+    /// Returns the newest masked sum of a round, also if the round is closed by now.
+    pub(crate) fn newest_sum(&self, view: &View, round: Round) -> Option<Arc<Sum>> {
+        let known = self.sums.iter().rev().map(|after| &after.sum);
+        let mut of_round = known.filter(|sum| sum.round() == round);
+        of_round.next().cloned().or_else(|| self.sum(view, round))
+    }
+
     /// Returns the newest closed round that is followed.
     pub(crate) fn head(&self) -> &Head {
         &self.head

@@ -256,7 +256,8 @@ impl Sum {
         words
     }
 
-    /// Tries to take the masks off the survivors' sum by these words.
+    /// Tries to take the masks off the survivors' sum by these words, or off that of a group at least. Returns a member that lied about
+    /// its secret, so that its group has no sum.
     ///
     /// # Errors
     /// Names a member whose masks would stay, or whose word is false.
@@ -264,7 +265,7 @@ impl Sum {
         &self,
         survivors: &Survivors,
         words: &[(NodeId, &Unmask)],
-    ) -> Result<(), NotOpened> {
+    ) -> Result<Option<NodeId>, NotOpened> {
         let roster = self.roster().ok_or(NotOpened::Nobody)?;
         let mut unmasking = Unmasking::new(roster, survivors);
         for (author, word) in words {
@@ -274,7 +275,8 @@ impl Sum {
                 fault,
             })?;
         }
-        unmasking.open().map(|_| ()).map_err(NotOpened::Still)
+        let opening = unmasking.open().map_err(NotOpened::Still)?;
+        Ok(opening.liar())
     }
 }
 

@@ -1,4 +1,6 @@
 //! Everybody's words together: the masks that are still on the sum of the survivors, or who lied.
+//!
+//! Masks of one group are on no other group's sum. So shares that are not of a member's secret cost its group the sum, and no other.
 
 use std::collections::BTreeMap;
 
@@ -14,11 +16,14 @@ use crate::stream::{self, Sign};
 use crate::survivors::Survivors;
 use crate::{KEY_SHARE, OWN_MASK, OWN_SHARE};
 
+/// Masks that are on a sum.
+type Masks = Vec<([u8; 32], Sign)>;
+
 /// The masks that are on the sum of the survivors' vectors.
 #[derive(Debug)]
 pub struct Opening {
-    /// By group.
-    masks: Vec<Vec<([u8; 32], Sign)>>,
+    /// By group. Those of a group stay on if a member of it gave away shares that are not of its secret: it is named in their place.
+    masks: Vec<Result<Masks, NodeId>>,
 }
 
 /// What everybody said, found to be true, until there is enough of it.
@@ -116,23 +121,36 @@ impl<'a> Unmasking<'a> {
         is_true.then_some(number)
     }
 
-    /// Returns the masks of the sum.
+    /// Returns the masks of the sum, or of the sums of groups.
     ///
     /// # Errors
-    /// Names a member whose masks would stay on.
+    /// Names a member whose masks would stay on: one of whom more may be said, or a liar, if no group has a sum.
     pub fn open(&self) -> Result<Opening, StillMasked> {
-        let mut masks = vec![Vec::new(); self.roster.n_groups()];
+        let mut masks = vec![Ok(Vec::new()); self.roster.n_groups()];
         for (node, offer) in self.roster.offers() {
             let Some(masks) = self.roster.group_of(node).and_then(|at| masks.get_mut(at)) else {
                 continue;
             };
-            if self.survivors.contains(node) {
-                masks.push((self.own_mask_of(node, offer)?, Sign::Add));
-            } else {
-                masks.extend(self.masks_with_lost(node, offer)?);
+            match (self.masks_of(node, offer), &mut *masks) {
+                (Ok(more), Ok(masks)) => masks.extend(more),
+                (Err(StillMasked::FalseShares(liar)), Ok(_)) => *masks = Err(liar),
+                (Err(missing @ StillMasked::Missing(_)), _) => return Err(missing),
+                (_, Err(_)) => {}
             }
         }
-        Ok(Opening { masks })
+        let opening = Opening { masks };
+        match opening.liar() {
+            Some(liar) if opening.masks() == 0 => Err(StillMasked::FalseShares(liar)),
+            _ => Ok(opening),
+        }
+    }
+
+    /// Returns the masks on a sum that are there because of a member.
+    fn masks_of(&self, node: NodeId, offer: &MaskOffer) -> Result<Masks, StillMasked> {
+        if self.survivors.contains(node) {
+            return Ok(vec![(self.own_mask_of(node, offer)?, Sign::Add)]);
+        }
+        self.masks_with_lost(node, offer)
     }
 
     fn own_mask_of(&self, node: NodeId, offer: &MaskOffer) -> Result<[u8; 32], StillMasked> {
@@ -147,11 +165,7 @@ impl<'a> Unmasking<'a> {
     }
 
     /// Returns the masks that survivors share with a member that was lost.
-    fn masks_with_lost(
-        &self,
-        lost: NodeId,
-        offer: &MaskOffer,
-    ) -> Result<Vec<([u8; 32], Sign)>, StillMasked> {
+    fn masks_with_lost(&self, lost: NodeId, offer: &MaskOffer) -> Result<Masks, StillMasked> {
         let partners = self.roster.partners(lost);
         let mut survivors = partners
             .filter(|(node, _)| self.survivors.contains(*node))
@@ -179,11 +193,12 @@ impl<'a> Unmasking<'a> {
 
 impl Opening {
     /// Takes the masks off a part of a group's sum of the survivors' masked vectors, which begins at `offset`. Where there are no
-    /// groups, all are in group 0.
+    /// groups, all are in group 0. Of a group whose masks stay on nothing changes.
     ///
     /// Parts are independent, so that callers with several cores can share a long sum among them.
     pub fn clear(&self, group: usize, part: &mut [u64], offset: usize) {
-        for (seed, sign) in self.masks.get(group).into_iter().flatten() {
+        let masks = self.masks.get(group).and_then(|masks| masks.as_ref().ok());
+        for (seed, sign) in masks.into_iter().flatten() {
             let off = match sign {
                 Sign::Add => Sign::Subtract,
                 Sign::Subtract => Sign::Add,
@@ -194,6 +209,19 @@ impl Opening {
 
     /// Returns how many masks come off: that many times the length of the vector is drawn.
     pub fn masks(&self) -> usize {
-        self.masks.iter().map(Vec::len).sum()
+        self.masks.iter().flatten().map(Vec::len).sum()
+    }
+
+    /// Tells whether the masks of a group come off.
+    pub fn opens(&self, group: usize) -> bool {
+        self.masks.get(group).is_some_and(Result::is_ok)
+    }
+
+    /// Returns a member that gave away shares which are not of its secret, so that the masks of its group stay on.
+    pub fn liar(&self) -> Option<NodeId> {
+        self.masks
+            .iter()
+            .find_map(|masks| masks.as_ref().err())
+            .copied()
     }
 }

@@ -1,4 +1,8 @@
-//! A seed as a mask: the key stream of ChaCha20 (RFC 8439), added to whole numbers modulo 2⁶⁴.
+//! A seed as a mask: the key stream of ChaCha12, added to whole numbers modulo 2⁶⁴.
+//!
+//! ChaCha of RFC 8439 has 20 rounds, and the best attack that is known reaches 7 of them. Twelve are what encrypts disks of phones
+//! (Adiantum: Crowley and Biggers, 2018) and what the `rand` crate draws secrets with. Whoever closes a round of 200 members draws a mask
+//! 1,926 times where a tenth is lost: 1.9 s for 2 MB on two cores, and 2.9 s with 20 rounds.
 
 use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
 
@@ -16,7 +20,7 @@ pub(crate) enum Sign {
 ///
 /// A seed makes one stream and is used for one vector: the nonce is always 0.
 pub(crate) fn apply(part: &mut [u64], offset: usize, seed: &[u8; 32], sign: Sign) {
-    let mut cipher = chacha20::ChaCha20::new(seed.into(), &[0; 12].into());
+    let mut cipher = chacha20::ChaCha12::new(seed.into(), &[0; 12].into());
     cipher.seek(8 * offset as u64);
     let mut chunk = [0_u8; CHUNK_BYTES];
     for values in part.chunks_mut(CHUNK_BYTES / 8) {
@@ -38,16 +42,19 @@ pub(crate) fn apply(part: &mut [u64], offset: usize, seed: &[u8; 32], sign: Sign
 mod tests {
     use super::*;
 
-    /// RFC 8439, appendix A.1, test vectors 1 and 2: the key stream of a key of zeros.
+    /// draft-strombergsson-chacha-test-vectors-01, TC1, 12 rounds, 256 bits: the first block of a key of zeros.
     #[test]
-    fn a_mask_is_the_key_stream_of_the_standard() {
+    fn a_mask_is_the_key_stream_of_twelve_rounds() {
         let mut vector = [0_u64; 16];
         apply(&mut vector, 0, &[0; 32], Sign::Add);
         let bytes = vector.map(u64::to_le_bytes).concat();
-        assert_eq!(bytes[..8], [0x76, 0xb8, 0xe0, 0xad, 0xa0, 0xf1, 0x3d, 0x90]);
         assert_eq!(
-            bytes[64..72],
-            [0x9f, 0x07, 0xe7, 0xbe, 0x55, 0x51, 0x38, 0x7a]
+            bytes[..32],
+            [
+                0x9b, 0xf4, 0x9a, 0x6a, 0x07, 0x55, 0xf9, 0x53, 0x81, 0x1f, 0xce, 0x12, 0x5f, 0x26,
+                0x83, 0xd5, 0x04, 0x29, 0xc3, 0xbb, 0x49, 0xe0, 0x74, 0x14, 0x7e, 0x00, 0x89, 0xa5,
+                0x2e, 0xae, 0x15, 0x5f,
+            ]
         );
     }
 

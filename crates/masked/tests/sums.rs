@@ -341,6 +341,41 @@ fn shares_of_another_secret_prove_that_their_author_lied() {
     assert_eq!(still, StillMasked::FalseShares(liar));
 }
 
+/// In groups no other group's masks depend on them.
+#[test]
+fn shares_of_another_secret_leave_the_masks_on_the_sum_of_their_authors_group_alone() {
+    let mut federation = Federation::new(8, 15);
+    let (liar, nodes) = (federation.nodes[0], federation.nodes.clone());
+    let other = Secrets::of(&bytes(6, 6), &federation.context);
+    let holders: Vec<_> = nodes[1..]
+        .iter()
+        .map(|node| (*node, (&federation.keys[node]).into()))
+        .collect();
+    let false_offer = other.offer(liar, &federation.context, &holders).unwrap();
+    let offer = federation.offers.get_mut(&liar).unwrap();
+    (offer.holders, offer.seal_key) = (false_offer.holders, false_offer.seal_key);
+    let plain = vectors(&nodes, 3);
+    let grouping = Grouping { size: 4, fewest: 3 };
+    let mut published = federation.publish_in(Some(grouping), &plain);
+    let confirmed = published.confirm(nodes.clone());
+    // The liar is counted and says nothing.
+    let said = published.unmask(&confirmed, &nodes[1..]);
+    let mut unmasking = Unmasking::new(&published.roster, confirmed.survivors());
+    for (author, word) in &said {
+        unmasking.hear(*author, word).unwrap();
+    }
+    let opening = unmasking.open().unwrap();
+    assert_eq!(opening.liar(), Some(liar));
+    let spoilt = published.roster.group_of(liar).unwrap();
+    let mut sums = published.sums_of(&published.vectors, confirmed.survivors());
+    let due = published.sums_of(&plain, confirmed.survivors());
+    for group in 0..2 {
+        opening.clear(group, &mut sums[group], 0);
+        assert_eq!(opening.opens(group), group != spoilt);
+        assert_eq!(sums[group] == due[group], group != spoilt);
+    }
+}
+
 #[test]
 fn a_key_that_makes_the_same_secret_with_everybody_is_not_on_the_roster() {
     // Points of low order: 0, 1 and p - 1 (RFC 7748, section 6.1).

@@ -490,6 +490,30 @@ fn one_part_that_counts_twenty_times_spoils_the_sum_of_its_group_alone() {
     }
 }
 
+/// Its masks stay on, since nobody can put its secret together. Those of the other groups come off, and all drop the liar.
+#[test]
+fn false_shares_spoil_the_sum_of_their_authors_group_alone() {
+    for has_aggregator in [true, false] {
+        let mut scenario = grouped(12, 4)
+            .with(2, Behaviour::FalseShares)
+            .at(200.0, Incident::Heal);
+        scenario.aggregator = has_aggregator;
+        let played = play(&scenario);
+        played.check_secrecy();
+        played.check_is_once();
+        played.check_blame();
+        let adopted = played.check_groups();
+        assert!(adopted.len() >= 11, "{adopted:?}");
+        assert!(adopted.iter().all(|opened| *opened == 2), "{adopted:?}");
+        let liar = played.outcome.ids[2];
+        let bans = played.outcome.bans.iter().filter(|(_, node)| *node == liar);
+        assert!(
+            bans.count() >= 11,
+            "all others drop it once masks should be off"
+        );
+    }
+}
+
 /// Of twelve two or three are lost at any moment of the last round. Groups of which one is missing have a sum, and others have none.
 #[test]
 fn groups_that_lose_a_member_have_a_sum_and_those_that_lose_two_have_none() {

@@ -166,9 +166,10 @@ impl Aggregator {
         }
     }
 
-    /// The sum of a round should be open by now. If somebody gave away false shares, its masks stay on for good.
+    /// The sum of a round should be open by now, and may be. If somebody gave away false shares, masks stay on for good: those of the
+    /// sum, or of its group's.
     pub(super) fn on_masks_that_stay(&mut self, round: Round) {
-        let sum = self.chain.sum(&self.view, round);
+        let sum = self.chain.newest_sum(&self.view, round);
         if let Some(liar) = sum.and_then(|sum| self.view.false_holder(&sum)) {
             self.on_lie(liar, round, FALSE_SHARES.to_owned());
         }

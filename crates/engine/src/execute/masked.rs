@@ -103,7 +103,9 @@ fn open<'a>(
     }
     let layout = parts::layout_of(&layout).map_err(|fault| fault.to_string())?;
     if sum.is_grouped() {
-        return totals(roster, &survivors, &layout, &sums);
+        let sums = sums.iter().enumerate();
+        let sums = sums.map(|(group, sum)| opening.opens(group).then_some(sum.as_slice()));
+        return totals(roster, &survivors, &layout, &sums.collect::<Vec<_>>());
     }
     let [whole] = sums.as_slice() else {
         return Err("a sum of nobody".to_owned());
@@ -156,13 +158,13 @@ fn total(layout: &Layout, sum: &[u64], members: usize) -> Result<ParamSet, Strin
         .ok_or_else(|| format!("a sum of {members} members whose weights are {weight} together"))
 }
 
-/// Returns the totals of all groups in one set. One that stands for nothing has zeros, as if nobody were in it: a liar spoils
-/// the sum of its own group alone.
+/// Returns the totals of all groups in one set. One whose masks stay on, or that stands for nothing, has zeros, as if nobody were in
+/// it: a liar spoils the sum of its own group alone.
 fn totals(
     roster: &Roster,
     survivors: &Survivors,
     layout: &Layout,
-    sums: &[Vec<u64>],
+    sums: &[Option<&[u64]>],
 ) -> Result<ParamSet, String> {
     let mut zeros = ParamSet::new();
     for (name, shape) in layout {
@@ -170,13 +172,17 @@ fn totals(
         let inserted = zeros.insert(name.clone(), shape, values);
         inserted.map_err(|fault| fault.to_string())?;
     }
-    let group = |(at, sum): (usize, &Vec<u64>)| {
+    let group = |(at, sum): (usize, &Option<&[u64]>)| {
         let members = survivors
             .nodes()
             .filter(|node| roster.group_of(*node) == Some(at))
             .count();
-        let none = (members == 0).then(|| "no members are left".to_owned());
-        none.map_or_else(|| total(layout, sum, members), Err)
+        let opened = match sum {
+            _ if members == 0 => Err("no members are left".to_owned()),
+            None => Err("a member gave away false shares of its secret".to_owned()),
+            Some(sum) => total(layout, sum, members),
+        };
+        opened
             .inspect_err(|reason| tracing::warn!(group = at, reason, "a group has no sum"))
             .ok()
     };

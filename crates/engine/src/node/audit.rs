@@ -97,9 +97,10 @@ pub(super) fn on_word(phase: &mut Phase, shared: &mut Shared, node: NodeId, roun
     }
 }
 
-/// The sum of a round should be open by now. If somebody gave away false shares, its masks stay on for good.
+/// The sum of a round should be open by now, and may be. If somebody gave away false shares, masks stay on for good: those of the sum,
+/// or of its group's.
 pub(super) fn on_masks_that_stay(phase: &mut Phase, shared: &mut Shared, round: Round) {
-    let sum = shared.sum(round);
+    let sum = shared.chain.newest_sum(&shared.view, round);
     if let Some(liar) = sum.and_then(|sum| shared.view.false_holder(&sum)) {
         on_lie(phase, shared, (liar, round), FALSE_SHARES.to_owned());
     }
