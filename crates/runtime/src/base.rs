@@ -38,7 +38,7 @@ pub(crate) const FULL_PAUSE: Duration = Duration::from_secs(5);
 const KEPT_SHARE: u64 = 2;
 const KEPT_BYTES: u64 = 256 << 20;
 /// The limit of an aggregator, whose parts are of use for a round or two only.
-const KEPT_BY_AGGREGATOR: u64 = 64 << 20;
+const KEPT_BY_AGGREGATOR: u64 = 32 << 20;
 
 /// The common ground of a member's parts.
 pub(crate) struct Base {
