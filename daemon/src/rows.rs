@@ -4,10 +4,12 @@
 //! files have changed once more.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::bail;
-use fednode_core::FederationSpec;
+use anyhow::{anyhow, bail};
 use fednode_core::guarded::guarded;
+use fednode_core::work::{WorkError, Worker};
+use fednode_core::{FederationSpec, ParamSet};
 use fednode_data::{Beginning, Stamp};
 use fednode_learn::ComputeDevice;
 use fednode_learn::growing::{Renew, Renewed};
@@ -26,9 +28,15 @@ pub(crate) struct Rows {
     /// The same with this node's own model.
     pub(crate) own: FederationSpec,
     pub(crate) device: ComputeDevice,
+    /// Whether that device has failed, so that the CPU is in its place.
+    pub(crate) has_failed: Arc<AtomicBool>,
     /// The files as they were when they were read.
     pub(crate) stamp: Stamp,
     pub(crate) began_with: Option<Beginning>,
+    /// A hash of the training samples that were read.
+    pub(crate) read: u64,
+    /// How many training samples there were when statistics of them were published, as far as this process knows.
+    pub(crate) gathered: usize,
     /// Describes the samples that are trained on.
     pub(crate) card: Arc<watch::Sender<TrainerCard>>,
 }
@@ -45,7 +53,7 @@ impl Rows {
             return None;
         }
         self.stamp = stamp;
-        let read = guarded(|| self.read()).unwrap_or_else(|panic| Err(anyhow::anyhow!(panic)));
+        let read = guarded(|| self.read()).unwrap_or_else(|panic| Err(anyhow!(panic)));
         read.unwrap_or_else(|error| {
             tracing::warn!(
                 "the data have changed, but not in a way that this node can go on with: {error:#}; it trains on the samples that it had"
@@ -54,22 +62,43 @@ impl Rows {
         })
     }
 
-    /// Reads all rows; nothing if they are as many as before.
-    fn read(&self) -> anyhow::Result<Option<Renewed>> {
+    /// Reads all rows; nothing if they are those of before.
+    fn read(&mut self) -> anyhow::Result<Option<Renewed>> {
         let mine = Mine::load_since(&self.config, &self.agreed, self.began_with.clone())?;
         let before = self.card.borrow().clone();
         let card = mine.card(&self.own, &before.device, before.n_parameters);
-        if card.partition_hash != before.partition_hash {
+        let are_fewer = n_samples(&card) < n_samples(&before);
+        if card.partition_hash != before.partition_hash || are_fewer {
             bail!("rows that were there are gone; append new ones at the end and put those back");
         }
-        if n_samples(&card) == n_samples(&before) {
+        if (mine.node_seed, n_samples(&card)) == (self.read, n_samples(&before)) {
             return Ok(None);
         }
+        let device = if self.has_failed.load(Ordering::Relaxed) {
+            ComputeDevice::cpu(self.config.threads)?
+        } else {
+            self.device.clone()
+        };
         let recipe = Recipe::of(&self.config, &self.own, &mine)?;
-        let worker = recipe.worker(&self.device, self.config.threads)?;
+        let mut learner = recipe.learner(&device)?;
+        let n_new = mine.split.train.len().saturating_sub(self.gathered);
+        // Two sums differ in the samples between them. Fewer of these than numbers would give them away.
+        let is_due = learner.published_width().is_none_or(|width| n_new > width);
+        if is_due {
+            self.gathered = mine.split.train.len();
+        }
+        self.read = mine.node_seed;
+        let (threads, has_failed) = (self.config.threads, Arc::clone(&self.has_failed));
+        let go_on = move |state: &ParamSet| -> Result<Box<dyn Worker>, WorkError> {
+            Worker::restore(&mut learner, state)?;
+            if is_due {
+                learner.gather_again();
+            }
+            Ok(recipe.protected(learner, &device, threads, &has_failed))
+        };
         let told = Arc::clone(&self.card);
         Ok(Some(Renewed {
-            worker,
+            go_on: Box::new(go_on),
             announce: Box::new(move || drop(told.send_replace(card))),
         }))
     }

@@ -2,6 +2,7 @@
 //! be appended to the node's data, it goes on with all of them from the next round on.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use fednode_core::work::{WorkError, Worker};
 use fednode_core::{FederationSpec, ParamSet};
@@ -46,7 +47,8 @@ pub(crate) fn build(
         accept(&exposed, config, spec)?;
     }
     let card = mine.card(spec, device.name(), learner.state().n_values() as u64);
-    let worker = recipe.protected(learner, &device, config.threads);
+    let has_failed = Arc::new(AtomicBool::new(false));
+    let worker = recipe.protected(learner, &device, config.threads, &has_failed);
     if !mine.may_grow {
         return Ok(Trainer::of(worker, card));
     }
@@ -56,8 +58,11 @@ pub(crate) fn build(
         agreed: Arc::clone(agreed),
         own: spec.clone(),
         device,
+        has_failed,
         stamp,
         began_with: mine.began_with.clone(),
+        read: mine.node_seed,
+        gathered: mine.split.train.len(),
         card: Arc::new(told),
     };
     let worker = Box::new(Growing::new(worker, rows.watched()));
@@ -113,22 +118,13 @@ impl Recipe {
         })
     }
 
-    /// Makes a worker that is as it is before the first round.
-    pub(crate) fn worker(
-        self,
-        device: &ComputeDevice,
-        threads: usize,
-    ) -> anyhow::Result<Box<dyn Worker>> {
-        let learner = self.learner(device)?;
-        Ok(self.protected(learner, device, threads))
-    }
-
-    /// Lets the CPU go on where a GPU fails.
-    fn protected(
+    /// Lets the CPU go on where a GPU fails, and says there that it has.
+    pub(crate) fn protected(
         self,
         learner: Learner,
         device: &ComputeDevice,
         threads: usize,
+        has_failed: &Arc<AtomicBool>,
     ) -> Box<dyn Worker> {
         if device.is_cpu() {
             return Box::new(learner);
@@ -138,10 +134,11 @@ impl Recipe {
             let cpu = ComputeDevice::cpu(threads).map_err(|error| failed(error.into()))?;
             Ok(Box::new(self.learner(&cpu).map_err(failed)?))
         };
-        Box::new(Fallback::new(Box::new(learner), Box::new(spare)))
+        let fallback = Fallback::new(Box::new(learner), Box::new(spare));
+        Box::new(fallback.telling(Arc::clone(has_failed)))
     }
 
-    fn learner(&self, device: &ComputeDevice) -> anyhow::Result<Learner> {
+    pub(crate) fn learner(&self, device: &ComputeDevice) -> anyhow::Result<Learner> {
         let split = Arc::clone(&self.split);
         let mut learner =
             Learner::new(&self.spec, self.node_seed, split, device).map_err(no_learner)?;

@@ -287,7 +287,7 @@ impl Divided {
         let began_with = self.is_own().then(|| Beginning::of(self.divided_rows()));
         let shard = describe(split, self.partition.hash(), began_with);
         Ok(Shard {
-            may_grow: self.is_own() && self.pool.tests.is_none(),
+            may_grow: self.is_own() && self.pool.tests.is_none() && self.source.grows_at_the_end(),
             ..shard
         })
     }

@@ -93,7 +93,7 @@ pub fn confirm_masks<'a>(
         return Confirmation::Lacking(lacking);
     }
     match sum.opens(&survivors, &words) {
-        Ok(_) => Confirmation::Full,
+        Ok(()) => Confirmation::Full,
         Err(why) => Confirmation::False(why.to_string()),
     }
 }

@@ -256,8 +256,16 @@ impl Sum {
         words
     }
 
-    /// Tries to take the masks off the survivors' sum by these words, or off that of a group at least. Returns a member that lied about
-    /// its secret, so that its group has no sum.
+    /// Returns a member that lied about its secret, by these true words.
+    pub fn liar(&self, survivors: &Survivors, words: &[(NodeId, &Unmask)]) -> Option<NodeId> {
+        let mut unmasking = Unmasking::new(self.roster()?, survivors);
+        for (author, word) in words {
+            unmasking.hear(*author, word).ok()?;
+        }
+        unmasking.liar()
+    }
+
+    /// Tries to take the masks off the survivors' sum by these words, or off that of a group at least.
     ///
     /// # Errors
     /// Names a member whose masks would stay, or whose word is false.
@@ -265,7 +273,7 @@ impl Sum {
         &self,
         survivors: &Survivors,
         words: &[(NodeId, &Unmask)],
-    ) -> Result<Option<NodeId>, NotOpened> {
+    ) -> Result<(), NotOpened> {
         let roster = self.roster().ok_or(NotOpened::Nobody)?;
         let mut unmasking = Unmasking::new(roster, survivors);
         for (author, word) in words {
@@ -275,8 +283,7 @@ impl Sum {
                 fault,
             })?;
         }
-        let opening = unmasking.open().map_err(NotOpened::Still)?;
-        Ok(opening.liar())
+        unmasking.open().map(|_| ()).map_err(NotOpened::Still)
     }
 }
 
@@ -297,16 +304,6 @@ pub enum NotOpened {
     /// A member's masks stay on.
     #[error(transparent)]
     Still(StillMasked),
-}
-
-impl NotOpened {
-    /// Returns the member that gave away shares which are not of its secret: its offer proves it.
-    pub fn liar(&self) -> Option<NodeId> {
-        match self {
-            Self::Still(StillMasked::FalseShares(node)) => Some(*node),
-            _ => None,
-        }
-    }
 }
 
 /// What a node is to do for the masked sums of this round and of the next one, beside its training.

@@ -13,8 +13,8 @@
 //! A closing comes in turn: from an aggregator, or from the next in line. One that came before its turn is followed after the
 //! grace time where half have gone on from it, since the rest are too few to close the round otherwise.
 //!
-//! Who has gone on from a closing has signed that it follows it, so that counts as if the closing counted that node. A member that
-//! comes back with another key after it closed a round is counted in this way: the closing names its old key, which counts no more.
+//! A member that comes back with another key after a round was closed is counted for its old key, which the closing names and which
+//! counts no more: it has signed that it goes on from that closing. So as many who go on from it are counted as it names that are banned.
 //!
 //! Whoever publishes an update whose part cannot be had or cannot be counted, or closes a round whose mean cannot be had, is
 //! not expected either until that changes. A machine finds out about parts when it closes the round itself. So where one of
@@ -120,9 +120,16 @@ impl Judge<'_> {
         if self.are_enough(said.author, said.round, &nodes) {
             return true;
         }
-        let follow = |update: &Update<'_>| update.local.follows == Some(said.id);
-        let gone_on = self.view.nodes().newest_updates().filter(follow);
-        nodes.extend(gone_on.map(|update| update.node));
+        let banned = |node: &&NodeId| self.view.is_banned(**node);
+        let banned = nodes.iter().filter(banned).count();
+        let stands_in = |update: &Update<'_>| {
+            let (node, view) = (update.node, self.view);
+            let is_here = view.is_connected(node) && !view.is_doubtful(node);
+            update.local.follows == Some(said.id) && is_here && !nodes.contains(&node)
+        };
+        let others = self.view.nodes().newest_updates().filter(stands_in);
+        let others: Vec<NodeId> = others.map(|update| update.node).take(banned).collect();
+        nodes.extend(others);
         self.are_enough(said.author, said.round, &nodes)
     }
 

@@ -16,6 +16,9 @@
 //! A driver that never answers is not noticed here. Drivers reset a device that hangs, after some seconds, and that is
 //! seen as a lost one.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use fednode_core::ParamSet;
 use fednode_core::guarded::{self, guarded};
 use fednode_core::work::{NoisySteps, Order, Outcome, Watch, WorkError, Worker};
@@ -30,6 +33,8 @@ pub struct Fallback {
     spare: Option<MakeSpare>,
     kept: Kept,
     secret: Option<[u8; 32]>,
+    /// Set once the device has failed: nothing is to be opened on it any more.
+    has_failed: Arc<AtomicBool>,
 }
 
 /// What the worker knew after the last order that was carried out, in the memory of the host.
@@ -63,7 +68,14 @@ impl Fallback {
             worker,
             spare: Some(spare),
             secret: None,
+            has_failed: Arc::default(),
         }
+    }
+
+    /// Tells others, too, once the device has failed.
+    #[must_use]
+    pub fn telling(self, has_failed: Arc<AtomicBool>) -> Self {
+        Self { has_failed, ..self }
     }
 
     /// Makes the other worker, in the state that was kept; nothing if it is in use already.
@@ -81,6 +93,7 @@ impl Fallback {
     /// Stays with the other worker from now on.
     fn replace(&mut self, spare: Box<dyn Worker>, trouble: &str) {
         tracing::warn!("the GPU failed ({trouble}): this node goes on on the CPU");
+        self.has_failed.store(true, Ordering::Relaxed);
         let failed = std::mem::replace(&mut self.worker, spare);
         // To free tensors of a lost device can panic or block.
         std::mem::forget(failed);

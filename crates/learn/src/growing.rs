@@ -13,13 +13,16 @@ use fednode_core::guarded::guarded;
 use fednode_core::work::{NoisySteps, Order, Outcome, Watch, WorkError, Worker};
 use fednode_core::{ParamSet, Round};
 
-/// Makes a worker of all samples that there are now, as it is before the first round; nothing unless there are others than before.
+/// Looks for samples that a worker does not have; nothing unless there are some.
 pub type Renew = Box<dyn FnMut() -> Option<Renewed> + Send>;
 
-/// A worker that has more samples, and what is to be done once it is in use.
+/// Makes a worker that goes on from a state.
+pub type GoOn = Box<dyn FnOnce(&ParamSet) -> Result<Box<dyn Worker>, WorkError> + Send>;
+
+/// How to make a worker that has more samples, and what is to be done once it is in use.
 pub struct Renewed {
-    /// The worker.
-    pub worker: Box<dyn Worker>,
+    /// Makes it.
+    pub go_on: GoOn,
     /// Says so.
     pub announce: Box<dyn FnOnce() + Send>,
 }
@@ -60,19 +63,15 @@ impl Growing {
 
     /// Goes on with all samples that there are now.
     fn grow(&mut self) {
-        let Some(Renewed {
-            mut worker,
-            announce,
-        }) = (self.renew)()
-        else {
+        let Some(Renewed { go_on, announce }) = (self.renew)() else {
             return;
         };
-        if let Some(secret) = &self.secret {
-            worker.take_secret(secret);
-        }
         let before = &self.worker;
-        let trouble = match guarded(|| worker.restore(&before.state())) {
-            Ok(Ok(())) => {
+        let trouble = match guarded(|| go_on(&before.state())) {
+            Ok(Ok(mut worker)) => {
+                if let Some(secret) = &self.secret {
+                    worker.take_secret(secret);
+                }
                 self.worker = worker;
                 return announce();
             }

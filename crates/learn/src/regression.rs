@@ -141,6 +141,13 @@ impl Regression {
         self.remembered.gathered
     }
 
+    /// Has the rows added up anew when proxies are published next, because there are more of them.
+    pub(crate) fn gather_again(&mut self) {
+        if let Some(gathered) = &mut self.remembered.gathered {
+            *gathered = Round::ZERO;
+        }
+    }
+
     /// Says that peers' sums make no line and why, once some have come.
     pub(crate) fn lacks(&self) -> Option<String> {
         if self.remembered.left_out {

@@ -43,7 +43,11 @@ fn growing(model: &'static str) -> (Growing, Arc<AtomicBool>, Arc<AtomicU32>) {
         flag.swap(false, Ordering::Relaxed).then(|| {
             let counter = Arc::clone(&counter);
             Renewed {
-                worker: Box::new(learner(200, model)),
+                go_on: Box::new(move |state| {
+                    let mut learner = learner(200, model);
+                    Worker::restore(&mut learner, state)?;
+                    Ok(Box::new(learner))
+                }),
                 announce: Box::new(move || {
                     counter.fetch_add(1, Ordering::Relaxed);
                 }),
@@ -88,4 +92,31 @@ fn a_node_keeps_its_samples_if_it_cannot_go_on_with_others() {
     has_come.store(true, Ordering::Relaxed);
     assert_eq!(train(&mut node, 2).n_samples, 100);
     assert_eq!(n_taken.load(Ordering::Relaxed), 0);
+}
+
+/// The first sums of few samples would be given away by the difference of two, so it is for the caller to say when they are made anew.
+#[test]
+fn published_statistics_hold_new_samples_once_they_are_to_be_added_up_again() {
+    let samples = common::small_fashion();
+    let mut spec = common::spec("fedmoe-da", "mlp", &samples);
+    spec.exchange.experts.as_mut().unwrap().refresh_every = 1;
+    let device = ComputeDevice::cpu(1).unwrap();
+    let learner =
+        |n_train: u32| Learner::new(&spec, 0, common::split(&samples, n_train), &device).unwrap();
+    let mut before = learner(100);
+    let published = train(&mut before, 1).experts;
+    let state = before.state();
+    let of_200 = train(&mut learner(200), 1).experts;
+    assert_ne!(published, of_200);
+    let published_after = |again: bool| {
+        let mut after = learner(200);
+        Worker::restore(&mut after, &state).unwrap();
+        if again {
+            after.gather_again();
+        }
+        train(&mut after, 2).experts
+    };
+    assert_eq!(published_after(false), published);
+    assert_eq!(published_after(true), of_200);
+    assert_eq!(learner(200).published_width(), Some(1024));
 }

@@ -184,6 +184,21 @@ impl<'a> Unmasking<'a> {
         Ok(masks.collect())
     }
 
+    /// Returns a member that gave away shares which are not of its secret, if enough of them were told. Its offer proves it, also if it
+    /// has told its secret itself, and whoever else has not told enough.
+    pub fn liar(&self) -> Option<NodeId> {
+        let mut members = self.roster.offers();
+        members.find_map(|(node, offer)| {
+            let secret = self.combined(node, offer).ok()?;
+            let is_true = if self.survivors.contains(node) {
+                self.roster.context().hash(OWN_MASK, &secret) == offer.own_mask
+            } else {
+                public(&StaticSecret::from(secret)) == offer.mask_key
+            };
+            (!is_true).then_some(node)
+        })
+    }
+
     fn combined(&self, node: NodeId, offer: &MaskOffer) -> Result<[u8; 32], StillMasked> {
         let shares = self.shares.get(&node).into_iter().flatten();
         let shares: Vec<(u8, Bytes32)> = shares.map(|(number, share)| (*number, *share)).collect();

@@ -358,14 +358,14 @@ fn shares_of_another_secret_leave_the_masks_on_the_sum_of_their_authors_group_al
     let grouping = Grouping { size: 4, fewest: 3 };
     let mut published = federation.publish_in(Some(grouping), &plain);
     let confirmed = published.confirm(nodes.clone());
-    // The liar is counted and says nothing.
-    let said = published.unmask(&confirmed, &nodes[1..]);
+    let said = published.unmask(&confirmed, &nodes);
     let mut unmasking = Unmasking::new(&published.roster, confirmed.survivors());
-    for (author, word) in &said {
+    // The liar is counted and says nothing.
+    for (author, word) in said.iter().filter(|(author, _)| **author != liar) {
         unmasking.hear(*author, word).unwrap();
     }
     let opening = unmasking.open().unwrap();
-    assert_eq!(opening.liar(), Some(liar));
+    assert_eq!((opening.liar(), unmasking.liar()), (Some(liar), Some(liar)));
     let spoilt = published.roster.group_of(liar).unwrap();
     let mut sums = published.sums_of(&published.vectors, confirmed.survivors());
     let due = published.sums_of(&plain, confirmed.survivors());
@@ -374,6 +374,41 @@ fn shares_of_another_secret_leave_the_masks_on_the_sum_of_their_authors_group_al
         assert_eq!(opening.opens(group), group != spoilt);
         assert_eq!(sums[group] == due[group], group != spoilt);
     }
+    // If it tells its secret after all, nothing stays on, and its shares prove the lie as before.
+    unmasking.hear(liar, &said[&liar]).unwrap();
+    let opening = unmasking.open().unwrap();
+    assert_eq!((opening.liar(), unmasking.liar()), (None, Some(liar)));
+}
+
+/// It is named also where others' masks stay on because they have told too little.
+#[test]
+fn a_liar_is_named_while_others_are_missing() {
+    let mut federation = Federation::new(5, 16);
+    let (liar, nodes) = (federation.nodes[4], federation.nodes.clone());
+    let other = Secrets::of(&bytes(6, 6), &federation.context);
+    let holders: Vec<_> = nodes[..4]
+        .iter()
+        .map(|node| (*node, (&federation.keys[node]).into()))
+        .collect();
+    let false_offer = other.offer(liar, &federation.context, &holders).unwrap();
+    let offer = federation.offers.get_mut(&liar).unwrap();
+    (offer.holders, offer.seal_key) = (false_offer.holders, false_offer.seal_key);
+    let mut published = federation.publish(&vectors(&nodes, 3));
+    let confirmed = published.confirm(nodes.clone());
+    let said = published.unmask(&confirmed, &nodes);
+    let mut unmasking = Unmasking::new(&published.roster, confirmed.survivors());
+    let of_first = |(of, _): &(NodeId, Bytes32)| *of == nodes[0];
+    for (author, word) in said
+        .iter()
+        .filter(|(author, _)| nodes[1..4].contains(author))
+    {
+        let mut word = word.clone();
+        word.shares.retain(|share| !of_first(share));
+        unmasking.hear(*author, &word).unwrap();
+    }
+    let still = unmasking.open().unwrap_err();
+    assert_eq!(still, StillMasked::Missing(nodes[0]));
+    assert_eq!(unmasking.liar(), Some(liar));
 }
 
 #[test]

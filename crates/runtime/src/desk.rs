@@ -252,9 +252,8 @@ impl Desk {
             return;
         };
         let n_samples = card.borrow_and_update().train_samples;
-        let line = format!(
-            "rows were added to this node's data: it trains on {n_samples} samples from now on"
-        );
+        let line =
+            format!("this node's data have changed: it trains on {n_samples} samples from now on");
         tracing::info!("{line}");
         base.remark(line);
     }

@@ -1,13 +1,16 @@
 //! Drift: a model that gets worse on the node's own validation samples, round after round.
 //!
 //! A node's samples change where rows are appended to its data, and others' models change with theirs. Validation samples stay what they
-//! were in the beginning. So a loss on them that was once smaller, and stays larger for some rounds, is worth a line.
+//! were in the beginning, unless a group that is held out grows. So a loss on them that was once smaller, and stays larger for some
+//! rounds, is worth a line.
 
 use fednode_core::Round;
 use fednode_engine::book::RoundRecord;
 
 /// How much larger the loss must be than the least one.
 const RISE: f64 = 1.25;
+/// A smaller loss than this counts as this: there is next to nothing to lose.
+const LEAST: f64 = 0.01;
 /// For how many rounds in a row, so that one bad round is no news.
 const ROUNDS: u32 = 5;
 
@@ -22,12 +25,13 @@ pub(crate) struct Drift {
 impl Drift {
     /// Takes note of a round. Returns what there is to say, once until the loss has come down again.
     pub(crate) fn heed(&mut self, record: &RoundRecord) -> Option<String> {
-        let loss = record.validation.map(|score| score.loss)?;
+        let loss = record.validation.map(|score| score.loss);
+        let loss = loss.filter(|loss| loss.is_finite())?;
         let Some((least_in, least)) = self.least.filter(|(_, least)| *least < loss) else {
             (self.least, self.larger) = (Some((record.round, loss)), 0);
             return None;
         };
-        if loss < RISE * least {
+        if loss < RISE * least.max(LEAST) {
             self.larger = 0;
             return None;
         }

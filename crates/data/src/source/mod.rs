@@ -135,6 +135,12 @@ pub enum Facts {
 
 /// An opened data set.
 pub trait Source: fmt::Debug + Send {
+    /// Tells whether what is added to the files comes after all samples that were there. Files of a folder are in the order of their
+    /// names, so a new one moves others.
+    fn grows_at_the_end(&self) -> bool {
+        false
+    }
+
     /// Says what its samples are.
     ///
     /// # Errors

@@ -300,6 +300,10 @@ impl Text {
 }
 
 impl Source for Text {
+    fn grows_at_the_end(&self) -> bool {
+        true
+    }
+
     fn common_words(&self, fewest_texts: u64) -> Result<Option<Vocabulary>, DataError> {
         let mut counts = self.counts()?;
         counts.keep_common(fewest_texts);

@@ -84,7 +84,7 @@ impl View {
         })
     }
 
-    /// Returns who gave away false shares, if a sum of the round, or that of a group, cannot be opened because of that.
+    /// Returns who gave away shares that are not of its secret, by what was said to open a sum of the round.
     pub(crate) fn false_holder(&self, sum: &Sum) -> Option<NodeId> {
         let round = sum.round();
         self.proposals(round).find_map(|(_, proposal)| {
@@ -92,8 +92,7 @@ impl View {
             let words = self.unmasking(round, survivors.id());
             let words = words.iter().map(|word| (word.author, word.said)).collect();
             let words = sum.true_words(&survivors, words);
-            let opened = sum.opens(&survivors, &words);
-            opened.unwrap_or_else(|still| still.liar())
+            sum.liar(&survivors, &words)
         })
     }
 

@@ -29,6 +29,13 @@ impl Agreement {
         self.remembered.gathered = None;
     }
 
+    /// Has the samples added up anew when proxies are published next, because there are more of them.
+    pub(crate) fn gather_again(&mut self) {
+        if let Some(gathered) = &mut self.remembered.gathered {
+            *gathered = Round::ZERO;
+        }
+    }
+
     /// Adds up over the training samples of a round.
     pub(crate) fn gather(&mut self, round: Round, samples: &Samples, device: &Device) {
         let mut classes = self.by_class(samples, device);

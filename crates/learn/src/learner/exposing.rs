@@ -44,6 +44,19 @@ impl Learner {
     /// Says why what the node publishes surely tells who is in its data, if it does: a second moment of fewer samples than
     /// numbers has no direction but theirs.
     pub fn surely_exposed(&self) -> Option<String> {
+        let width = self.published_width()?;
+        let samples = self.data.train.len();
+        let is_exposed = self.parts.noised.is_none() && samples <= width;
+        is_exposed.then(|| {
+            format!(
+                "statistics of {samples} samples have {width} numbers each, so members can tell who is in this node's data"
+            )
+        })
+    }
+
+    /// Returns how many numbers there are of each sample in the statistics that this node publishes; nothing if it publishes none of its
+    /// own. The difference of two of them is the statistics of the samples between, so these must be more than that, too.
+    pub fn published_width(&self) -> Option<usize> {
         let (train, device) = (&self.data.train, &self.parts.device);
         // Of sums of all nodes nobody sees a node's own.
         let agreement = self.parts.agreement.as_ref();
@@ -52,14 +65,21 @@ impl Learner {
             agreement.map(|own| device.run(|| own.published_width(train, device.tensors())));
         // Rows of numbers are published with the number, which is one more.
         let numbers = self.parts.regression.as_ref().map(|own| own.width() + 1);
-        let width = agreement.or(numbers)?;
-        let samples = train.len();
-        let is_exposed = self.parts.noised.is_none() && samples <= width;
-        is_exposed.then(|| {
-            format!(
-                "statistics of {samples} samples have {width} numbers each, so members can tell who is in this node's data"
-            )
-        })
+        agreement.or(numbers)
+    }
+
+    /// Has statistics of the samples added up anew when proxies are published next. Those of texts stay: of two of them a word that few
+    /// texts have could be told.
+    pub fn gather_again(&mut self) {
+        if self.data.train.vocabulary().is_some() {
+            return;
+        }
+        if let Some(agreement) = &mut self.parts.agreement {
+            agreement.gather_again();
+        }
+        if let Some(regression) = &mut self.parts.regression {
+            regression.gather_again();
+        }
     }
 
     /// Attacks the statistics that this node publishes. Members are training samples. The others are those of validation and

@@ -210,6 +210,10 @@ impl CsvTable {
 }
 
 impl Source for CsvTable {
+    fn grows_at_the_end(&self) -> bool {
+        true
+    }
+
     fn describe(&self) -> Result<Facts, DataError> {
         let names = self.tables[0].layout()?.names;
         let distinct: BTreeSet<&String> = names.iter().collect();
