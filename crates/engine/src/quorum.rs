@@ -13,8 +13,8 @@
 //! A closing comes in turn: from an aggregator, or from the next in line. One that came before its turn is followed after the
 //! grace time where half have gone on from it, since the rest are too few to close the round otherwise.
 //!
-//! A member that comes back with another key after a round was closed is counted for its old key, which the closing names and which
-//! counts no more: it has signed that it goes on from that closing. So as many who go on from it are counted as it names that are banned.
+//! A closing may name a key that counts no more, because its owner came back with another one. The owner has signed that it goes on from
+//! that closing. So as many nodes that go on from it are counted as it names that are banned.
 //!
 //! Whoever publishes an update whose part cannot be had or cannot be counted, or closes a round whose mean cannot be had, is
 //! not expected either until that changes. A machine finds out about parts when it closes the round itself. So where one of

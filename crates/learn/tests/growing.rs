@@ -98,8 +98,7 @@ fn a_node_keeps_its_samples_if_it_cannot_go_on_with_others() {
 #[test]
 fn published_statistics_hold_new_samples_once_they_are_to_be_added_up_again() {
     let samples = common::small_fashion();
-    let mut spec = common::spec("fedmoe-da", "mlp", &samples);
-    spec.exchange.experts.as_mut().unwrap().refresh_every = 1;
+    let spec = common::spec("fedmoe-da", "mlp", &samples);
     let device = ComputeDevice::cpu(1).unwrap();
     let learner =
         |n_train: u32| Learner::new(&spec, 0, common::split(&samples, n_train), &device).unwrap();
@@ -108,15 +107,16 @@ fn published_statistics_hold_new_samples_once_they_are_to_be_added_up_again() {
     let state = before.state();
     let of_200 = train(&mut learner(200), 1).experts;
     assert_ne!(published, of_200);
-    let published_after = |again: bool| {
+    let published_in = |round: u32, again: bool| {
         let mut after = learner(200);
         Worker::restore(&mut after, &state).unwrap();
         if again {
             after.gather_again();
         }
-        train(&mut after, 2).experts
+        train(&mut after, round).experts
     };
-    assert_eq!(published_after(false), published);
-    assert_eq!(published_after(true), of_200);
+    assert_eq!(published_in(6, false), published);
+    assert_eq!(published_in(6, true), of_200);
+    assert_eq!(published_in(2, true), published, "no proxies are published");
     assert_eq!(learner(200).published_width(), Some(1024));
 }
