@@ -1,10 +1,11 @@
 //! Rows that come while a node runs: before a round begins it looks whether its files have changed, and reads them anew.
 //!
 //! What cannot be read changes nothing: the node says so in one line, goes on with the rows that it had, and looks again when the
-//! files have changed once more.
+//! files have changed once more. It also says so where files change all the time, since those are never read.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail};
 use fednode_core::guarded::guarded;
@@ -19,6 +20,9 @@ use tokio::sync::watch;
 use crate::trainer::Recipe;
 use fednode_cli::config::Config;
 use fednode_cli::data::Mine;
+
+/// After so long a node says that its files do not come to rest.
+const RESTLESS: Duration = Duration::from_secs(60);
 
 /// Where a node's rows are, and what was read of them.
 pub(crate) struct Rows {
@@ -37,8 +41,27 @@ pub(crate) struct Rows {
     pub(crate) read: u64,
     /// How many training samples there were when statistics of them were published, as far as this process knows.
     pub(crate) gathered: usize,
+    /// Since when the files have been changing; said once.
+    pub(crate) restless: Restless,
     /// Describes the samples that are trained on.
     pub(crate) card: Arc<watch::Sender<TrainerCard>>,
+}
+
+/// Since when files have changed at every look.
+#[derive(Debug, Default)]
+pub(crate) struct Restless {
+    since: Option<Instant>,
+    is_told: bool,
+}
+
+impl Restless {
+    /// Takes note of a look at `now`. Tells whether it is time to say something.
+    fn look(&mut self, now: Instant) -> bool {
+        let since = *self.since.get_or_insert(now);
+        let is_new = !self.is_told && now.duration_since(since) >= RESTLESS;
+        self.is_told |= is_new;
+        is_new
+    }
 }
 
 impl Rows {
@@ -49,7 +72,17 @@ impl Rows {
 
     fn look(&mut self) -> Option<Renewed> {
         let stamp = Stamp::of(&self.config.data);
-        if stamp == self.stamp || !stamp.is_settled() {
+        let has_changed = stamp != self.stamp;
+        if has_changed && !stamp.is_settled() {
+            if self.restless.look(Instant::now()) {
+                tracing::warn!(
+                    "the data have been changing for a minute, and new rows are read once nothing has changed for two seconds: write them at once"
+                );
+            }
+            return None;
+        }
+        self.restless = Restless::default();
+        if !has_changed {
             return None;
         }
         self.stamp = stamp;
@@ -107,4 +140,20 @@ impl Rows {
 fn n_samples(card: &TrainerCard) -> u32 {
     let held_out = card.validation_samples.saturating_add(card.test_samples);
     card.train_samples.saturating_add(held_out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_change_for_a_minute_are_told_once() {
+        let begin = Instant::now();
+        let mut restless = Restless::default();
+        let told: Vec<u64> = (0..200)
+            .step_by(10)
+            .filter(|second| restless.look(begin + Duration::from_secs(*second)))
+            .collect();
+        assert_eq!(told, [60]);
+    }
 }

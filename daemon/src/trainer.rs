@@ -13,7 +13,7 @@ use fednode_learn::{CacheBudget, ComputeDevice, Learner};
 use fednode_runtime::{ExitCode, Trainer};
 use tokio::sync::watch;
 
-use crate::rows::Rows;
+use crate::rows::{Restless, Rows};
 use fednode_cli::config::Config;
 use fednode_cli::data::{Mine, is_own};
 use fednode_cli::device::Choice;
@@ -63,6 +63,7 @@ pub(crate) fn build(
         began_with: mine.began_with.clone(),
         read: mine.node_seed,
         gathered: mine.split.train.len(),
+        restless: Restless::default(),
         card: Arc::new(told),
     };
     let worker = Box::new(Growing::new(worker, rows.watched()));

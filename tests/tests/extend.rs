@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc;
 
@@ -221,24 +221,29 @@ fn table(path: &Path, rows: usize) {
     std::fs::write(path, format!("x,y,class\n{rows}")).unwrap();
 }
 
-/// All have ended, rows were appended to a table, and a setting is changed. With the same command as before they go on.
-#[test]
-fn a_federation_that_has_ended_goes_on_with_more_rows_and_another_setting() {
-    let folder = tempfile::tempdir().unwrap();
-    let folder = folder.path();
+/// Starts two nodes with tables of 200 rows each. Returns them, and the table of the second one.
+fn two_with_tables(folder: &Path, rounds: &str) -> ([Process; 2], PathBuf) {
     let tables = ["a", "b"].map(|name| folder.join(format!("{name}.csv")));
     tables.iter().for_each(|path| table(path, 200));
     let [of_a, of_b] = tables
         .each_ref()
         .map(|path| format!("csv:{},label=class", path.display()));
-    organise(
-        folder,
-        &["--rounds", "2", "--partition", "own", "--data", &of_a],
-    );
-    let mut a = start_organiser(folder);
+    let own = ["--rounds", rounds, "--partition", "own", "--data", &of_a];
+    organise(folder, &own);
+    let a = start_organiser(folder);
     let line = ticket(folder, &["invite", "ward-b", "--json"]);
     let joining = join_with(folder, &line, "b", &["--data", &of_b]);
-    let mut b = start_member(joining, folder, "b");
+    let b = start_member(joining, folder, "b");
+    let [_, table_of_b] = tables;
+    ([a, b], table_of_b)
+}
+
+/// All have ended, rows were appended to a table, and a setting is changed. With the same command as before they go on.
+#[test]
+fn a_federation_that_has_ended_goes_on_with_more_rows_and_another_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let ([mut a, mut b], table_of_b) = two_with_tables(folder, "2");
     for node in [&mut a, &mut b] {
         done(node, 2);
         node.kill();
@@ -249,7 +254,7 @@ fn a_federation_that_has_ended_goes_on_with_more_rows_and_another_setting() {
         samples.map(Option::unwrap).collect()
     };
     let before = samples(&b);
-    table(&tables[1], 240);
+    table(&table_of_b, 240);
     let words = ["--rounds", "2", "--set", "training.learning_rate=0.02"];
     json_of(&run(extend(folder, &words)));
     let a = start_again(folder, "a");
@@ -275,23 +280,11 @@ fn a_federation_that_has_ended_goes_on_with_more_rows_and_another_setting() {
 fn rows_that_are_appended_while_a_node_runs_are_trained_on_from_the_next_round_on() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let tables = ["a", "b"].map(|name| folder.join(format!("{name}.csv")));
-    tables.iter().for_each(|path| table(path, 200));
-    let [of_a, of_b] = tables
-        .each_ref()
-        .map(|path| format!("csv:{},label=class", path.display()));
-    organise(
-        folder,
-        &["--rounds", "100000", "--partition", "own", "--data", &of_a],
-    );
-    let a = start_organiser(folder);
-    let line = ticket(folder, &["invite", "ward-b", "--json"]);
-    let joining = join_with(folder, &line, "b", &["--data", &of_b]);
-    let b = start_member(joining, folder, "b");
+    let ([a, b], table_of_b) = two_with_tables(folder, "100000");
     let begun = b.wait_for("two rounds", |status| round(status) > 2);
     let samples = |status: &Value, of: &str| status["trainer"][of].as_u64().unwrap();
     let before = samples(&begun, "train_samples");
-    table(&tables[1], 240);
+    table(&table_of_b, 240);
     let grown = b.wait_for("the new rows", |status| {
         samples(status, "train_samples") == before + 40
     });
@@ -304,7 +297,7 @@ fn rows_that_are_appended_while_a_node_runs_are_trained_on_from_the_next_round_o
     let line = format!("it trains on {} samples from now on", before + 40);
     logged(&b, &line);
     // Rows that were there are gone: nothing tells any more which are held out.
-    table(&tables[1], 150);
+    table(&table_of_b, 150);
     let now = round(&told);
     logged(&b, "rows that were there are gone");
     let later = b.wait_for("later rounds", |status| round(status) > now + 5);

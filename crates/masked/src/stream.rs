@@ -1,8 +1,8 @@
 //! A seed as a mask: the key stream of ChaCha12, added to whole numbers modulo 2⁶⁴.
 //!
-//! ChaCha of RFC 8439 has 20 rounds, and the best attack that is known reaches 7 of them. Twelve are what encrypts disks of phones
-//! (Adiantum: Crowley and Biggers, 2018) and what the `rand` crate draws secrets with. Whoever closes a round of 200 members draws a mask
-//! 1,926 times where a tenth is lost: 1.9 s for 2 MB on two cores, and 2.9 s with 20 rounds.
+//! ChaCha of RFC 8439 has 20 rounds, and the best attack that is known reaches 7 of them. Twelve rounds encrypt the disks of phones
+//! (Adiantum: Crowley and Biggers, 2018), and the `rand` crate draws secrets with them. Whoever closes a round of 200 members draws
+//! 1,926 masks where a tenth is lost. That takes 1.9 s for 2 MB on two cores, and 2.9 s with 20 rounds.
 
 use chacha20::cipher::{KeyIvInit, StreamCipher, StreamCipherSeek};
 

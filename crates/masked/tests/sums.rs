@@ -321,19 +321,23 @@ fn three_members_are_the_fewest() {
     assert_eq!(fault, OfferFault::Holders(0));
 }
 
-#[test]
-fn shares_of_another_secret_prove_that_their_author_lied() {
-    let mut federation = Federation::new(5, 14);
-    let (liar, nodes) = (federation.nodes[0], federation.nodes.clone());
-    // Well-formed shares of other secrets, under the liar's public key.
+/// Has a member give away well-formed shares of other secrets than its public key stands for.
+fn give_false_shares(federation: &mut Federation, liar: NodeId) {
     let other = Secrets::of(&bytes(6, 6), &federation.context);
-    let holders: Vec<_> = nodes[1..]
-        .iter()
+    let holders = federation.nodes.iter().filter(|node| **node != liar);
+    let holders: Vec<_> = holders
         .map(|node| (*node, (&federation.keys[node]).into()))
         .collect();
     let false_offer = other.offer(liar, &federation.context, &holders).unwrap();
     let offer = federation.offers.get_mut(&liar).unwrap();
     (offer.holders, offer.seal_key) = (false_offer.holders, false_offer.seal_key);
+}
+
+#[test]
+fn shares_of_another_secret_prove_that_their_author_lied() {
+    let mut federation = Federation::new(5, 14);
+    let (liar, nodes) = (federation.nodes[0], federation.nodes.clone());
+    give_false_shares(&mut federation, liar);
     let mut published = federation.publish(&vectors(&nodes, 3));
     let confirmed = published.confirm(nodes[1..].to_vec());
     let said = published.unmask(&confirmed, &nodes[1..]);
@@ -346,14 +350,7 @@ fn shares_of_another_secret_prove_that_their_author_lied() {
 fn shares_of_another_secret_leave_the_masks_on_the_sum_of_their_authors_group_alone() {
     let mut federation = Federation::new(8, 15);
     let (liar, nodes) = (federation.nodes[0], federation.nodes.clone());
-    let other = Secrets::of(&bytes(6, 6), &federation.context);
-    let holders: Vec<_> = nodes[1..]
-        .iter()
-        .map(|node| (*node, (&federation.keys[node]).into()))
-        .collect();
-    let false_offer = other.offer(liar, &federation.context, &holders).unwrap();
-    let offer = federation.offers.get_mut(&liar).unwrap();
-    (offer.holders, offer.seal_key) = (false_offer.holders, false_offer.seal_key);
+    give_false_shares(&mut federation, liar);
     let plain = vectors(&nodes, 3);
     let grouping = Grouping { size: 4, fewest: 3 };
     let mut published = federation.publish_in(Some(grouping), &plain);
@@ -385,14 +382,7 @@ fn shares_of_another_secret_leave_the_masks_on_the_sum_of_their_authors_group_al
 fn a_liar_is_named_while_others_are_missing() {
     let mut federation = Federation::new(5, 16);
     let (liar, nodes) = (federation.nodes[4], federation.nodes.clone());
-    let other = Secrets::of(&bytes(6, 6), &federation.context);
-    let holders: Vec<_> = nodes[..4]
-        .iter()
-        .map(|node| (*node, (&federation.keys[node]).into()))
-        .collect();
-    let false_offer = other.offer(liar, &federation.context, &holders).unwrap();
-    let offer = federation.offers.get_mut(&liar).unwrap();
-    (offer.holders, offer.seal_key) = (false_offer.holders, false_offer.seal_key);
+    give_false_shares(&mut federation, liar);
     let mut published = federation.publish(&vectors(&nodes, 3));
     let confirmed = published.confirm(nodes.clone());
     let said = published.unmask(&confirmed, &nodes);

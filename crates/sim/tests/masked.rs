@@ -269,6 +269,13 @@ impl Played {
         }
     }
 
+    /// Asserts what is promised of every run with one sum.
+    fn check_promises(&self) {
+        self.check_secrecy();
+        self.check_is_once();
+        self.check_blame();
+    }
+
     /// Asserts that no honest node was blamed by another.
     fn check_blame(&self) {
         let Outcome {
@@ -427,9 +434,7 @@ fn parts_are_added_up_once_in_the_last_round_if_that_is_wanted() {
         let mut scenario = once(nodes, 4);
         scenario.aggregator = has_aggregator;
         let played = play(&scenario);
-        played.check_secrecy();
-        played.check_is_once();
-        played.check_blame();
+        played.check_promises();
         assert_eq!(played.check_means(), BTreeMap::from([(Round(4), nodes)]));
         assert_eq!(played.heard.said["unmask"], nodes);
         assert_eq!(played.outcome.lineages().len(), 1);
@@ -457,9 +462,7 @@ fn groups_have_sums_of_their_own_that_everybody_adopts() {
         let mut scenario = grouped(nodes, 4);
         scenario.aggregator = has_aggregator;
         let played = play(&scenario);
-        played.check_secrecy();
-        played.check_is_once();
-        played.check_blame();
+        played.check_promises();
         let adopted = played.check_groups();
         assert_eq!(adopted, vec![nodes / 4; nodes]);
         assert_eq!(played.heard.said["unmask"], nodes);
@@ -483,9 +486,7 @@ fn one_part_that_counts_twenty_times_spoils_the_sum_of_its_group_alone() {
         let mut scenario = grouped(12, 4).with(2, Behaviour::HeavyPart);
         scenario.aggregator = has_aggregator;
         let played = play(&scenario);
-        played.check_secrecy();
-        played.check_is_once();
-        played.check_blame();
+        played.check_promises();
         assert_eq!(played.check_groups(), [2; 12]);
     }
 }
@@ -499,9 +500,7 @@ fn false_shares_spoil_the_sum_of_their_authors_group_alone() {
             .at(200.0, Incident::Heal);
         scenario.aggregator = has_aggregator;
         let played = play(&scenario);
-        played.check_secrecy();
-        played.check_is_once();
-        played.check_blame();
+        played.check_promises();
         let adopted = played.check_groups();
         assert!(adopted.len() >= 11, "{adopted:?}");
         assert!(adopted.iter().all(|opened| *opened == 2), "{adopted:?}");
@@ -530,9 +529,7 @@ fn groups_that_lose_a_member_have_a_sum_and_those_that_lose_two_have_none() {
             scenario = scenario.at(200.0, Incident::Restart(member));
         }
         let played = play(&scenario);
-        played.check_secrecy();
-        played.check_is_once();
-        played.check_blame();
+        played.check_promises();
         opened
             .entry(lost)
             .or_default()
@@ -573,9 +570,7 @@ fn a_sum_that_is_made_once_has_three_quarters_of_all_or_does_not_open() {
             scenario = scenario.at(200.0, Incident::Restart(member));
         }
         let played = play(&scenario);
-        played.check_secrecy();
-        played.check_is_once();
-        played.check_blame();
+        played.check_promises();
         let is_opened = !played.check_means().is_empty();
         let size = is_opened.then(|| played.summed(Round(4)).len());
         assert!(size.is_none_or(|size| size >= 6), "{size:?} members");
