@@ -41,7 +41,7 @@ config! {
         device: String = "auto".into() => "DEVICE",
         /// Threads for training on the CPU (at most 4096); 0 takes every core.
         threads: usize = 0 => "N",
-        /// Whether to stop after the last round instead of serving experts to others.
+        /// Whether to stop after the last round instead of serving experts to others. An endless federation has none.
         exit_when_finished: bool = false,
         /// Most seconds to go on serving after the last round before that stop, so that slower nodes get what they need
         /// (0 to 86400).

@@ -12,7 +12,7 @@ pub use self::body::{
     Body, ExpertOffer, Fault, Global, Local, MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS,
     MAX_REMOVALS, MAX_WITHDRAWN, Member, PoolOffer, ProxyOffer, Removal, Removed, Withdraw,
 };
-use crate::limits::{CLOCK_SKEW, MOST_ROUNDS};
+use crate::limits::CLOCK_SKEW;
 use crate::{AdvertId, FederationId, FederationSpec, NodeId, Round, Timestamp};
 
 /// Largest encoded advert. Gossip costs every byte once per mesh link, so what is larger travels as a blob.
@@ -135,8 +135,8 @@ impl Advert {
             return Err(AdvertError::ClockSkew(self.issued_at.since(now)));
         }
         if self.round.0 > spec.rounds {
-            let may_follow = spec.organiser.is_some() && self.round.0 <= MOST_ROUNDS;
-            return Err(if may_follow {
+            let furthest = spec.furthest_round();
+            return Err(if furthest.is_some_and(|furthest| self.round <= furthest) {
                 AdvertError::Beyond(self.round)
             } else {
                 AdvertError::Bounds("a round beyond the last")

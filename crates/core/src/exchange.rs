@@ -339,6 +339,21 @@ impl Total {
     }
 }
 
+/// The rounds in which proxies are published.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Refreshes {
+    first: Round,
+    every: u32,
+}
+
+impl Refreshes {
+    /// Tells whether a round is one of them.
+    pub fn are_in(self, round: Round) -> bool {
+        let since = round.0.checked_sub(self.first.0);
+        since.is_some_and(|since| since.is_multiple_of(self.every))
+    }
+}
+
 impl Exchange {
     /// Returns the documentation of the table: a machine writes its keys, so none is documented.
     pub fn doc() -> TableDoc {
@@ -353,9 +368,15 @@ impl Exchange {
     /// Tells whether proxies are published in this round: `(t-1) mod I == 0`, counting rounds of training (FedMoE-DA,
     /// Algorithm 1).
     pub fn refreshes_in(&self, round: Round) -> bool {
-        let since = round.0.checked_sub(self.first_training().0);
-        let every = self.refresh_every();
-        every.is_some_and(|every| since.is_some_and(|since| since.is_multiple_of(every)))
+        self.refreshes()
+            .is_some_and(|refreshes| refreshes.are_in(round))
+    }
+
+    /// Returns in which rounds proxies are published, if they are.
+    pub fn refreshes(&self) -> Option<Refreshes> {
+        let every = self.refresh_every()?;
+        let first = self.first_training();
+        Some(Refreshes { first, every })
     }
 
     /// Returns the newest round before this one in which proxies were published, if there is one.

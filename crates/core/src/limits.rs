@@ -12,6 +12,8 @@ pub const CLOCK_SKEW: Duration = Duration::from_secs(300);
 pub const MAX_NORM_RATIO: f64 = 10.0;
 /// Most rounds of a federation, those included that its organiser adds.
 pub const MOST_ROUNDS: u32 = 100_000;
+/// Most rounds of an endless federation: one a second for 68 years.
+pub const MOST_ENDLESS_ROUNDS: u32 = 1 << 31;
 /// Fewest members that a closed round may have: a mean of one is no mean.
 pub const FEWEST_MEMBERS: u32 = 2;
 /// Most nodes among which everybody fetches everybody's gating proxies. In a larger federation adverts carry sketches of

@@ -6,12 +6,13 @@
 //! on raw columns                       statistics
 //! ```
 //!
-//! Where an organiser has added rounds ([`crate::spec::Extension`]), each earlier end gathered statistics, too, and what came after
-//! it is over.
+//! Where an organiser has added rounds ([`crate::spec::Extension`]), or a federation is endless, each earlier end gathered statistics,
+//! too, and what came after it is over.
 //!
 //! Derived from the spec once. Whoever wants to know what is special about a round asks the schedule, and nobody else
 //! compares round numbers.
 
+use crate::exchange::Refreshes;
 use crate::masked::MAX_HOLDERS;
 use crate::spec::Sums;
 use crate::{Exchange, FederationSpec, Round, Weighting};
@@ -51,11 +52,12 @@ pub enum Trainees {
 /// The stages of a federation, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schedule {
-    /// One for each round, then those after the last.
-    stages: Vec<Stage>,
-    n_rounds: usize,
+    last: Round,
     /// The end before the rounds that were added last; 0 if none were.
     since: Round,
+    stages: Stages,
+    /// Whether modules are pooled after the last round.
+    pools: bool,
     /// Whether parts are averaged under masks, where nobody knows another's samples.
     masks: bool,
     /// Whether they are added up in the last round alone.
@@ -64,45 +66,76 @@ pub struct Schedule {
     group: Option<u32>,
 }
 
+/// What tells the stages of rounds apart.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Stages {
+    prepares: bool,
+    everybody_first: bool,
+    refreshes: Option<Refreshes>,
+    /// The rounds in which statistics are gathered.
+    gathering: Gathering,
+}
+
+/// In which rounds statistics are gathered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Gathering {
+    Never,
+    /// In these.
+    In(Vec<Round>),
+    /// In every so many-th, as long as the federation lives.
+    Every(u32),
+}
+
+impl Stages {
+    fn of(spec: &FederationSpec) -> Self {
+        let ends = || spec.extensions().iter().map(|more| more.after);
+        let gathering = match spec.endless {
+            _ if !spec.statistics.enabled => Gathering::Never,
+            true => Gathering::Every(spec.original().rounds.max(1)),
+            false => Gathering::In(ends().chain([Round(spec.rounds)]).collect()),
+        };
+        Self {
+            prepares: spec.exchange.prepares,
+            everybody_first: spec.exchange.everybody_first,
+            refreshes: spec.exchange.refreshes(),
+            gathering,
+        }
+    }
+
+    /// Returns what a round is that takes place.
+    fn round(&self, round: Round) -> Stage {
+        let gathers = match &self.gathering {
+            Gathering::Never => false,
+            Gathering::In(ends) => ends.contains(&round),
+            Gathering::Every(term) => round.0.is_multiple_of(*term),
+        };
+        if gathers {
+            return Stage::GatherStatistics;
+        }
+        if self.prepares && round == Round(1) {
+            return Stage::Prepare;
+        }
+        let trainees = if self.everybody_first && round == Round(1) {
+            Trainees::Everybody
+        } else {
+            Trainees::Share
+        };
+        let refreshes = self.refreshes.is_some_and(|them| them.are_in(round));
+        Stage::Train(Training {
+            trainees,
+            refreshes,
+        })
+    }
+}
+
 impl Schedule {
     /// Derives the stages from a spec.
     pub fn of(spec: &FederationSpec) -> Self {
-        let train = |round: u32| {
-            let is_for_all = spec.exchange.everybody_first && round == 1;
-            Stage::Train(Training {
-                trainees: if is_for_all {
-                    Trainees::Everybody
-                } else {
-                    Trainees::Share
-                },
-                refreshes: spec.exchange.refreshes_in(Round(round)),
-            })
-        };
-        let mut stages: Vec<Stage> = (1..=spec.rounds).map(train).collect();
-        let n_rounds = stages.len();
-        if let Some(first) = stages.first_mut()
-            && spec.exchange.prepares
-        {
-            *first = Stage::Prepare;
-        }
-        if spec.statistics.enabled {
-            let earlier = spec.extensions().iter().map(|more| more.after.0);
-            for end in earlier.chain([spec.rounds]) {
-                if let Some(stage) = stages[..end as usize].last_mut() {
-                    *stage = Stage::GatherStatistics;
-                }
-            }
-        }
-        if spec.pool.is_enabled() {
-            stages.push(Stage::Pool);
-        }
         Self {
-            stages,
-            n_rounds,
-            since: spec
-                .extensions()
-                .last()
-                .map_or(Round::ZERO, |more| more.after),
+            last: Round(spec.rounds),
+            since: spec.since(),
+            stages: Stages::of(spec),
+            pools: spec.pool.is_enabled(),
             masks: spec.privacy.sums == Sums::Masked,
             has_total: spec.exchange.total.is_some(),
             group: spec.exchange.total.and_then(|total| total.group),
@@ -111,18 +144,19 @@ impl Schedule {
 
     /// Returns what a round is; `None` before the first and after the last.
     pub fn round(&self, round: Round) -> Option<Stage> {
-        let rounds = &self.stages[..self.n_rounds];
-        let index = round.0.checked_sub(1)? as usize;
-        rounds.get(index).copied()
+        let takes_place = round > Round::ZERO && round <= self.last;
+        takes_place.then(|| self.stages.round(round))
     }
 
     /// Returns what comes after a round; `None` if that is all.
     pub fn after(&self, round: Round) -> Option<Stage> {
-        let done = (round.0 as usize).min(self.n_rounds);
-        self.stages.get(done).copied()
+        if round < self.last {
+            return self.round(round.next());
+        }
+        self.pools.then_some(Stage::Pool)
     }
 
-    /// Returns the last round before those that the organiser has added last; 0 if it has added none.
+    /// Returns the last round before those that were added last; 0 if none were.
     pub fn since(&self) -> Round {
         self.since
     }
@@ -144,8 +178,7 @@ impl Schedule {
 
     /// Returns the round in which statistics are gathered next, if there is one: the last.
     pub fn statistics_round(&self) -> Option<Round> {
-        let last = Round(self.n_rounds as u32);
-        self.gathers_statistics_in(last).then_some(last)
+        self.gathers_statistics_in(self.last).then_some(self.last)
     }
 
     /// Tells whether a round needs every node, however few train in others.
@@ -164,7 +197,7 @@ impl Schedule {
 
     /// Returns the only round in which parts are added up, if there is only one: the last.
     pub fn total_round(&self) -> Option<Round> {
-        self.has_total.then_some(Round(self.n_rounds as u32))
+        self.has_total.then_some(self.last)
     }
 
     /// Returns how many sums the mean of a round can have in it: of each group one.

@@ -64,6 +64,9 @@ crate::config! {
         algorithm: String = "fedmoe-da".into(),
         /// Rounds of training (1 to 100000).
         rounds: u32 = 10,
+        /// Whether the federation goes on after these rounds: by as many again, and so on, until its members are stopped. After each
+        /// end the models are finished and can be used, and rows are read anew.
+        endless: bool = false,
         /// How many nodes the data is divided among; also whom the first round waits for (see `round.quorum`).
         nodes: u32 = 5,
         /// Who admits members: the node id of the organiser's key. `fednode init` makes the key. Absent in an open federation,

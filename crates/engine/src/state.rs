@@ -143,8 +143,8 @@ pub struct State {
 impl State {
     /// Tells whether the node has not begun with the rounds that were added last.
     pub fn is_before_added_rounds(&self, spec: &FederationSpec) -> bool {
-        let newest = spec.extensions().last();
-        newest.is_some_and(|more| self.round <= more.after)
+        let since = spec.since();
+        since > Round::ZERO && self.round <= since
     }
 
     /// Tells whether the node has been in rounds that this spec does not know of.

@@ -12,6 +12,7 @@
 
 pub mod command;
 mod control;
+mod experimental;
 mod report;
 mod simulate;
 mod swarm;

@@ -427,7 +427,7 @@ pub(crate) fn bare(address: &Multiaddr) -> Multiaddr {
 }
 
 /// Returns the node that an address names at its end.
-pub(crate) fn node_of(address: &Multiaddr) -> Option<NodeId> {
+pub fn node_of(address: &Multiaddr) -> Option<NodeId> {
     match address.iter().last() {
         Some(Protocol::P2p(peer)) => identity::node_id(&peer),
         _ => None,

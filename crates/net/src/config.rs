@@ -68,6 +68,8 @@ pub struct Config {
     pub external: Vec<Multiaddr>,
     /// Members to dial, with or without `/p2p/<node id>` at the end; any member will do.
     pub peers: Vec<Multiaddr>,
+    /// Where members were in an earlier life, with their ids: hints that are tried for a while.
+    pub remembered: Vec<Multiaddr>,
     /// The only nodes that may connect or be listened to; `None` for everybody who has the spec (and the network key).
     pub allow: Option<BTreeSet<NodeId>>,
     /// The organiser's word about who belongs here, where the federation has an organiser.
@@ -109,6 +111,7 @@ impl Config {
             listen: vec!["/ip4/0.0.0.0/tcp/0".parse().expect("a constant address")],
             external: Vec::new(),
             peers: Vec::new(),
+            remembered: Vec::new(),
             allow: None,
             members: None,
             registrar: None,

@@ -137,6 +137,7 @@ pub(crate) enum Command {
     Dial(Multiaddr),
     Peers(oneshot::Sender<Vec<PeerInfo>>),
     Absent(oneshot::Sender<Vec<Absent>>),
+    Whereabouts(oneshot::Sender<Vec<Multiaddr>>),
     Follow(Vec<NodeId>),
     Ask(Vec<Wanted>),
     Strike(NodeId, String),
@@ -293,6 +294,13 @@ impl Handle {
     pub async fn absent(&self) -> Vec<Absent> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Absent(reply)).await;
+        answer.await.unwrap_or_default()
+    }
+
+    /// Returns where other members can be dialed, as they say themselves, each address with the member's id at its end.
+    pub async fn whereabouts(&self) -> Vec<Multiaddr> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Whereabouts(reply)).await;
         answer.await.unwrap_or_default()
     }
 

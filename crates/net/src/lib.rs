@@ -71,7 +71,7 @@ mod transport;
 mod welcome_only;
 mod wire;
 
-pub use addresses::{is_circuit, is_loopback};
+pub use addresses::{is_circuit, is_loopback, node_of};
 pub use blob::{FetchError, Fetched, Packing, Width};
 pub use book::MAX_ADVERTS_PER_ROUND;
 pub use clock::WallClock;

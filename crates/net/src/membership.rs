@@ -173,6 +173,13 @@ impl MemberBook {
         spec.extended_by(self.read().extensions(), done)
     }
 
+    /// Returns the end after which the organiser has changed this federation last; 0 if it never has.
+    pub fn last_change(&self, spec: &FederationSpec) -> Round {
+        let (id, members) = (spec.id(), self.read());
+        let own = members.extensions().filter(|more| more.federation == id);
+        own.map(|more| more.after).max().unwrap_or(Round::ZERO)
+    }
+
     /// Returns up to which number no statement is missing.
     pub fn reached(&self) -> u64 {
         self.read().reached()

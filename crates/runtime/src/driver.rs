@@ -80,6 +80,8 @@ pub(crate) struct Inlets {
     pub(crate) stop: CancellationToken,
     /// Keeps what is written of members up to date.
     pub(crate) roll: Option<AbortOnDropHandle<()>>,
+    /// Keeps what is written of where members are up to date.
+    pub(crate) whereabouts: Option<AbortOnDropHandle<()>>,
     /// What the organiser has said, where there is one.
     pub(crate) book: Option<Arc<MemberBook>>,
 }
@@ -121,6 +123,7 @@ impl<M: Machine> Driver<M> {
             keeper,
             inlets,
         } = parts;
+        let more = MoreRounds::of(inlets.book.clone(), &base.spec);
         Self {
             next_tick: base.now(),
             standing: Standing::new(base.config.peers.clone(), Round(base.spec.rounds)),
@@ -133,7 +136,7 @@ impl<M: Machine> Driver<M> {
             timers: Timers::default(),
             wait_log: WaitLog::new(),
             ending: Ending::new(),
-            more: MoreRounds::of(inlets.book.clone()),
+            more,
             withdrawals: Withdrawals::default(),
             inlets,
             manager: Manager::ready(),
@@ -197,8 +200,10 @@ impl<M: Machine> Driver<M> {
 
     fn react(&mut self, happening: Happening) -> Result<(), RunError> {
         match happening {
-            // Nothing of a finished node's work is interrupted.
-            Happening::Stop if self.ending.is_finished() => self.on_stop_request(),
+            // Nothing of a finished node's work is interrupted, and an endless federation has no other end.
+            Happening::Stop if self.ending.is_finished() || self.base.spec.endless => {
+                self.on_stop_request()
+            }
             Happening::Stop => Err(RunError::Interrupted),
             Happening::Time => self.on_time(),
             Happening::Answer(answer) => match *answer {

@@ -25,6 +25,7 @@ use crate::error::RunError;
 use crate::last_stage::Final;
 use crate::machine::Machine;
 use crate::status::RoundRecord;
+use crate::whereabouts;
 use crate::work;
 
 /// A finished member is no longer needed when nobody trains any more and nothing was asked of it for so long.
@@ -49,9 +50,9 @@ pub enum Outcome {
     AllRounds,
     /// It left the federation.
     Left,
-    /// It was asked to stop, and had no rounds of its own to finish.
+    /// It was asked to stop, and had no rounds of its own to finish, or endlessly many.
     Stopped,
-    /// The organiser has added rounds: it is to be started again with them.
+    /// Rounds were added: it is to be started again with them.
     Extended {
         /// All ends up to this round are done with.
         done: Round,
@@ -217,7 +218,7 @@ impl<M: Machine> Driver<M> {
         }
     }
 
-    /// Returns the end after which this member goes on now, if the organiser has added rounds.
+    /// Returns the end after which this member goes on now, if rounds were added.
     fn end_to_leave(&self) -> Option<Round> {
         let spec = &self.base.spec;
         match self.ending.stage {
@@ -258,7 +259,7 @@ impl<M: Machine> Driver<M> {
     pub(crate) fn on_stop_request(&mut self) -> Result<(), RunError> {
         let outcome = if self.ending.is_finished() {
             Outcome::AllRounds
-        } else if self.base.role == Role::Aggregator {
+        } else if self.base.role == Role::Aggregator || self.base.spec.endless {
             Outcome::Stopped
         } else {
             return Err(RunError::Interrupted);
@@ -365,6 +366,7 @@ impl<M: Machine> Driver<M> {
             ..
         } = self;
         let Base {
+            config,
             net,
             blobs,
             journal,
@@ -375,9 +377,11 @@ impl<M: Machine> Driver<M> {
             control,
             net_task,
             roll,
+            whereabouts,
             ..
         } = inlets;
-        drop((control, roll, keeper, desk));
+        drop((control, roll, whereabouts, keeper, desk));
+        whereabouts::write(&net, &config.state).await;
         net.shutdown().await;
         drop(net);
         tasks.shutdown().await;

@@ -11,6 +11,8 @@
 //! [`Outcome::Extended`](crate::Outcome::Extended). Its caller reads data and settings anew then, and starts it again in the same
 //! process. A member that was away meanwhile hears of rounds that it does not know. If most of those who are here speak of them,
 //! it leaves out what it has missed. A single member cannot make others leave anything out.
+//!
+//! In an endless federation rounds are added after each end without anybody's word. The rest is the same.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,6 +22,7 @@ use fednode_core::spec::Followed;
 use fednode_core::{FederationSpec, NodeId, Role, Round};
 use fednode_engine::Phase;
 use fednode_net::MemberBook;
+use fednode_store::{OpenError, Store};
 use tracing::info;
 
 use crate::driver::Driver;
@@ -28,8 +31,8 @@ use crate::final_model;
 use crate::machine::Machine;
 use crate::organiser::{MEMBERS_FILE, Organiser};
 
-/// Returns the spec with the rounds that the organiser has added after the ends that this member is done with. Those are the end
-/// of its final model, and all up to `done`. What cannot be followed is left out with a warning. Blocks.
+/// Returns the spec with the rounds that were added after the ends that this member is done with. Those are the end of its final
+/// model, and all up to `done`. What cannot be followed is left out with a warning. Blocks.
 ///
 /// # Errors
 /// Fails if what is kept cannot be read.
@@ -38,8 +41,9 @@ pub fn extended(
     (state, organiser): (&Path, Option<&Path>),
     done: Round,
 ) -> Result<FederationSpec, RunError> {
+    let done = done.max(final_model::end_of(state, spec.id()));
     let Some(id) = spec.organiser else {
-        return Ok(spec);
+        return Ok(spec.extended_by([], done).spec);
     };
     let unreadable = |error: &dyn std::fmt::Display| RunError::StateContent(error.to_string());
     let book = MemberBook::load(&state.join(MEMBERS_FILE), id).map_err(|e| unreadable(&e))?;
@@ -51,17 +55,30 @@ pub fn extended(
             _ = book.take(&signed);
         }
     }
-    let finished = final_model::end_of(state, spec.id());
-    let Followed { spec, trouble } = book.extended(&spec, done.max(finished));
+    let Followed { spec, trouble } = book.extended(&spec, done);
     if let Some(trouble) = trouble {
         tracing::warn!("{}", unfollowed(&trouble));
     }
     Ok(spec)
 }
 
+/// Returns the newest closed round that a state folder knows of; 0 if there is no such folder yet. The member may be running. Blocks.
+///
+/// # Errors
+/// Fails if what is kept cannot be read.
+pub fn newest_round(state: &Path) -> Result<Round, RunError> {
+    let store = match Store::open_read_only(state) {
+        Err(OpenError::Missing(_)) => return Ok(Round::ZERO),
+        opened => opened?,
+    };
+    let newest = store.ledger.last_round();
+    let newest = newest.map_err(|error| RunError::StateContent(error.to_string()))?;
+    Ok(newest.map_or(Round::ZERO, |record| record.round))
+}
+
 fn unfollowed(trouble: &dyn std::fmt::Display) -> String {
     format!(
-        "the organiser has added rounds that cannot be followed: {trouble}; a newer version of this program may be needed"
+        "what the organiser has changed cannot be followed: {trouble}; a newer version of this program may be needed"
     )
 }
 
@@ -79,11 +96,12 @@ pub(crate) struct MoreRounds {
 }
 
 impl MoreRounds {
-    pub(crate) fn of(book: Option<Arc<MemberBook>>) -> Self {
+    pub(crate) fn of(book: Option<Arc<MemberBook>>, spec: &FederationSpec) -> Self {
         Self {
             book,
             looked_at: None,
-            are_there: false,
+            // An endless federation needs nobody's word to go on.
+            are_there: spec.endless,
             beyond: BTreeMap::new(),
             complained: false,
         }
@@ -193,7 +211,7 @@ mod tests {
         let spec = FederationSpec::default();
         let mut more = MoreRounds {
             are_there: true,
-            ..MoreRounds::of(None)
+            ..MoreRounds::of(None, &spec)
         };
         let others = || (1..).zip(rounds);
         for (n, round) in others().filter(|(_, round)| **round > 0) {
@@ -216,7 +234,7 @@ mod tests {
             assert_eq!(missed(&[14, 14], NODE, busy), None, "{busy:?}");
         }
         assert_eq!(
-            MoreRounds::of(None).next_end(&FederationSpec::default()),
+            MoreRounds::of(None, &FederationSpec::default()).next_end(&FederationSpec::default()),
             None
         );
     }

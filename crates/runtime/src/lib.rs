@@ -93,6 +93,7 @@ pub mod token;
 pub mod trainer;
 mod waits;
 mod watched;
+mod whereabouts;
 mod withdrawals;
 mod work;
 
@@ -100,7 +101,7 @@ pub use config::{Control, DEFAULT_LINGER, MemberConfig};
 pub use ending::{Finished, Outcome};
 pub use error::RunError;
 pub use exit::ExitCode;
-pub use extending::extended;
+pub use extending::{extended, newest_round};
 pub use fednode_store::whole_file;
 pub use final_model::ModelCard;
 pub use member::{StoredModel, run_aggregator, run_node, stored_model, training_samples};

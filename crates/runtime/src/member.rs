@@ -63,7 +63,12 @@ pub async fn run_node(
             info!(round = %state.round, phase = state.phase.name(), "going on from the checkpoint");
             restore_model(&thread, restored).await?;
             if state.is_before_added_rounds(&spec) {
-                info!(rounds = spec.rounds, "the organiser has added rounds");
+                info!(
+                    "rounds {} to {} follow the end after round {}",
+                    spec.since().next(),
+                    spec.rounds,
+                    spec.since()
+                );
                 thread.perform(Order::GoOn).await?.value.into_went_on()?;
                 restored.meta.books = Pages {
                     last_record: restored.meta.books.last_record.take(),
@@ -91,6 +96,9 @@ pub async fn run_aggregator(
     stop: CancellationToken,
 ) -> Result<Finished, RunError> {
     let opened = Opened::open(&config, Role::Aggregator, String::new()).await?;
+    if let Some(finished) = opened.past_of_aggregator(&config.spec)? {
+        return Ok(finished);
+    }
     let spec = Arc::clone(&config.spec);
     let machine = match &opened.restored {
         None => Aggregator::new(spec, opened.me),

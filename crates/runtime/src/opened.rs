@@ -12,8 +12,8 @@ use std::sync::Arc;
 use fednode_core::{
     Accepted, FederationSpec, NodeId, Role, Round, Sequence, SignedAdvert, Timestamp,
 };
-use fednode_engine::State;
 use fednode_engine::book::{Pages, RoundBook};
+use fednode_engine::{Head, State};
 use fednode_net::{Event, Handle, Identity, Network};
 use fednode_store::{Ledger, LedgerError, Options, Store};
 use tokio::sync::mpsc::Receiver;
@@ -43,6 +43,7 @@ use crate::recording::{self, Origin, Recorder};
 use crate::records;
 use crate::token;
 use crate::watched::Watched;
+use crate::whereabouts;
 
 /// Everything that a member of either kind needs before its machine can run.
 pub(crate) struct Opened {
@@ -109,21 +110,46 @@ impl Opened {
             return Ok(None);
         };
         let done = Round(state.round.0.saturating_sub(1).max(spec.rounds));
-        let book = self.membership.as_ref().map(|one| &one.book);
-        let extended = book.map(|book| book.extended(spec, done).spec);
-        if extended.is_none_or(|extended| extended.rounds <= spec.rounds) {
+        if self.extended(spec, done).rounds <= spec.rounds {
             return Err(RunError::StateContent(format!(
                 "the checkpoint is of round {}, and of the rounds after {} nothing is known: put `members` of the state folder back",
                 state.round, spec.rounds
             )));
         }
-        Ok(Some(Finished {
+        Ok(Some(self.to_go_on(state.round, done)))
+    }
+
+    /// Ends at once if an aggregator has closed rounds after which its spec knows of more: it need not go through all ends again.
+    pub(crate) fn past_of_aggregator(
+        &self,
+        spec: &FederationSpec,
+    ) -> Result<Option<Finished>, RunError> {
+        let head = self.restored.as_ref().map(Restored::machine::<Head>);
+        let Some(head) = head.transpose()? else {
+            return Ok(None);
+        };
+        let is_past = head.round.0 >= spec.rounds;
+        let has_more = || self.extended(spec, head.round).rounds > spec.rounds;
+        Ok((is_past && has_more()).then(|| self.to_go_on(head.round, head.round)))
+    }
+
+    /// Returns the spec with all rounds that were added after the ends up to `done`.
+    fn extended(&self, spec: &FederationSpec, done: Round) -> FederationSpec {
+        match &self.membership {
+            Some(membership) => membership.book.extended(spec, done).spec,
+            None => spec.extended_by([], done).spec,
+        }
+    }
+
+    /// What a member that is to be started again with more rounds ends with.
+    fn to_go_on(&self, round: Round, done: Round) -> Finished {
+        Finished {
             node_id: self.me,
             outcome: Outcome::Extended { done },
-            round: state.round,
+            round,
             last_record: None,
             useless: None,
-        }))
+        }
     }
 
     /// Stores what everybody starts from: under masks it is the part of whoever is not on a roster, so others ask for it.
@@ -159,7 +185,8 @@ impl Opened {
         let masks = Arc::new(MaskKeeper::new(&identity, config.spec.id()));
         let network = start_network(&config, role, &store, identity, memories, members).await?;
         let (net, reached) = (network.handle, (network.events, network.task));
-        let inlets = inlets(&config, reached, membership, stop).await?;
+        let mut inlets = inlets(&config, reached, membership, stop).await?;
+        inlets.whereabouts = Some(whereabouts::keep(&net, &config.state));
         // Only now nothing refuses this start any more.
         settle(&config, &mut notebook, clock.now(), &net).await?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
@@ -205,6 +232,7 @@ async fn inlets(
         net_task,
         stop,
         roll,
+        whereabouts: None,
         book,
     })
 }
@@ -302,6 +330,7 @@ async fn start_network(
     network.listen = addresses("listen", &listen)?;
     network.external = addresses("external", &config.external)?;
     network.peers = addresses("peers", &config.peers)?;
+    network.remembered = whereabouts::read(&config.state);
     network.allow.clone_from(&config.allow);
     network.members = membership.map(|membership| Arc::clone(&membership.book));
     network.registrar = membership.and_then(|one| one.registrar(config.spec.to_toml()));

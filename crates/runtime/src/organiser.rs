@@ -235,12 +235,15 @@ impl Organiser {
     /// Adds rounds after the last one of a federation whose spec was this at first. `check` looks whether members can start with
     /// the spec that follows. Returns that.
     ///
+    /// An endless federation is only given other settings, after an end that it has not `reached` yet.
+    ///
     /// # Errors
     /// Fails if the federation cannot go on so, if there are too many statements, or nothing can be written.
     pub fn extend(
         &self,
         agreed: &FederationSpec,
         (rounds, settings): (u32, BTreeMap<String, String>),
+        reached: Round,
         check: impl FnOnce(&FederationSpec) -> Result<(), ConfigError>,
         now: Timestamp,
     ) -> Result<FederationSpec, OrganiserError> {
@@ -248,7 +251,11 @@ impl Organiser {
         if session.is_full() {
             return Err(OrganiserError::Full);
         }
-        let before = session.book.extended(agreed, Round(MOST_ROUNDS));
+        let done = match agreed.end_after(session.book.last_change(agreed).max(reached)) {
+            Some(end) => Round(end.0.saturating_sub(1)),
+            None => Round(MOST_ROUNDS),
+        };
+        let before = session.book.extended(agreed, done);
         let before = before.trouble.map_or(Ok(before.spec), Err)?;
         let extension = Extension {
             federation: agreed.id(),

@@ -256,7 +256,7 @@ pub(super) fn own_spec(dir: &Path, organiser: &Organiser) -> anyhow::Result<Fede
     Err(fail(ExitCode::Configuration, text))
 }
 
-fn config(dir: &Path) -> anyhow::Result<Config> {
+pub(super) fn config(dir: &Path) -> anyhow::Result<Config> {
     let file = dir.join(NODE);
     if !file.exists() {
         return Ok(Config::default());

@@ -9,6 +9,15 @@
 //! and pools are made after it. A member takes an extension up when it is done with that end. So nobody needs to know of it
 //! before, nobody disagrees on a round, and settings change in the same round for all. The federation keeps its id, which is the
 //! hash of what was agreed at first.
+//!
+//! An endless federation (`endless`) goes on by itself after each end, with as many rounds as before, and nobody has to say so:
+//!
+//! ```text
+//! rounds 1 … T ──► end ──► rounds T+1 … 2T ──► end ──► …   until its members are stopped
+//! ```
+//!
+//! Its organiser can only change settings, from a later end on. Who has not heard of that in time goes on with those of before, and
+//! takes them up at the next end. Nobody's word depends on them: see [`CHANGEABLE`].
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +27,7 @@ use serde_json::Value;
 
 use super::{FederationSpec, Sums};
 use crate::config::{self, ConfigError};
+use crate::limits::{MOST_ENDLESS_ROUNDS, MOST_ROUNDS};
 use crate::{FederationId, Round};
 
 /// The keys that may have another value in the rounds that are added: they change no parameter's shape, and nothing by which
@@ -75,6 +85,7 @@ impl FederationSpec {
     /// # Errors
     /// Says why this federation cannot go on, or which setting cannot be changed.
     pub fn extended(&self, extension: &Extension) -> Result<Self, ConfigError> {
+        let term = self.original().rounds;
         if extension.after.0 != self.rounds {
             return Err(ConfigError(format!(
                 "the extension follows round {}, and the last round is {}",
@@ -87,6 +98,16 @@ impl FederationSpec {
         }
         if extension.rounds == 0 {
             let text = "an extension adds one round at least";
+            return Err(ConfigError(text.to_owned()));
+        }
+        if self.endless && extension.rounds != term {
+            return Err(ConfigError(format!(
+                "this federation is endless, and goes on by {term} rounds each time"
+            )));
+        }
+        if self.endless && extension.settings.is_empty() {
+            let text =
+                "this federation is endless and goes on by itself: name a setting that changes";
             return Err(ConfigError(text.to_owned()));
         }
         self.check_end()?;
@@ -122,11 +143,16 @@ impl FederationSpec {
 
     /// Returns the spec with the rounds that an organiser has added, in the order in which it said so, of all ends up to `done`.
     /// It stops before the first that cannot be followed.
+    ///
+    /// An endless federation has begun with the rounds after `done` in any case. What it cannot follow it leaves out.
     pub fn extended_by<'a>(
         &self,
         extensions: impl IntoIterator<Item = &'a Extension>,
         done: Round,
     ) -> Followed {
+        if self.endless {
+            return self.continued(extensions, done);
+        }
         let (mut spec, id) = (self.clone(), self.id());
         for extension in extensions {
             let is_next = extension.after.0 == spec.rounds && extension.after <= done;
@@ -145,6 +171,79 @@ impl FederationSpec {
         Followed { spec, trouble }
     }
 
+    /// As [`Self::extended_by`], of an endless federation.
+    fn continued<'a>(
+        &self,
+        extensions: impl IntoIterator<Item = &'a Extension>,
+        done: Round,
+    ) -> Followed {
+        let (term, id) = (self.original().rounds.max(1), self.id());
+        let (mut spec, mut trouble) = (self.clone(), None);
+        for extension in extensions {
+            let after = extension.after;
+            let is_end = after.0.is_multiple_of(term) && after.0 >= spec.rounds && after <= done;
+            if !is_end || extension.federation != id {
+                continue;
+            }
+            spec.go_on_to(after);
+            match spec.extended(extension) {
+                Ok(extended) => spec = extended,
+                Err(error) => trouble = Some(error),
+            }
+        }
+        let terms = (done.0 / term).saturating_add(1);
+        spec.go_on_to(Round(terms.saturating_mul(term)));
+        Followed { spec, trouble }
+    }
+
+    /// Makes this round the last one that is known.
+    fn go_on_to(&mut self, last: Round) {
+        if last.0 <= self.rounds {
+            return;
+        }
+        if self.extended.is_none() {
+            self.extended = Some(Arc::new(Extended {
+                original: self.clone(),
+                extensions: Vec::new(),
+            }));
+        }
+        self.rounds = last.0;
+    }
+
+    /// Returns the first end after a round, from which on an endless federation can have other settings; nothing if it has an end.
+    pub fn end_after(&self, round: Round) -> Option<Round> {
+        let term = self.original().rounds.max(1);
+        let terms = (round.0 / term).saturating_add(1);
+        self.endless.then(|| Round(terms.saturating_mul(term)))
+    }
+
+    /// Returns the end before the rounds that were added last; 0 if none were.
+    pub fn since(&self) -> Round {
+        match self.extensions().last() {
+            _ if self.endless => Round(self.rounds.saturating_sub(self.original().rounds)),
+            None => Round::ZERO,
+            Some(extension) => extension.after,
+        }
+    }
+
+    /// Returns how many rounds a schedule of learning rates takes: all that are known. In an endless federation it takes those up to
+    /// the first end, and begins anew after each (SGDR: Loshchilov and Hutter, ICLR 2017).
+    pub fn scheduled_rounds(&self) -> u32 {
+        match self.endless {
+            true => self.original().rounds,
+            false => self.rounds,
+        }
+    }
+
+    /// Returns the furthest round that a member can be in while this one knows of fewer; nothing if there are no others.
+    pub fn furthest_round(&self) -> Option<Round> {
+        match (self.endless, self.organiser) {
+            (true, _) => Some(Round(MOST_ENDLESS_ROUNDS)),
+            (false, Some(_)) => Some(Round(MOST_ROUNDS)),
+            (false, None) => None,
+        }
+    }
+
     /// Returns what was agreed at first.
     pub fn original(&self) -> &Self {
         self.extended
@@ -160,16 +259,16 @@ impl FederationSpec {
     }
 
     /// Refuses what more rounds would break.
-    fn check_end(&self) -> Result<(), ConfigError> {
+    pub(super) fn check_end(&self) -> Result<(), ConfigError> {
         if self.privacy.epsilon.is_some() {
             return Err(ConfigError(
-                "with `privacy.epsilon` a federation cannot be extended: the promise is for the rounds that were agreed on"
+                "with `privacy.epsilon` a federation cannot be extended, nor be `endless`: the promise is for the rounds that were agreed on"
                     .to_owned(),
             ));
         }
         if self.privacy.sums == Sums::Masked {
             return Err(ConfigError(
-                "a federation with masked sums cannot be extended: the difference of two sums could tell what one node has \
+                "a federation with masked sums cannot be extended, nor be `endless`: the difference of two sums could tell what one node has \
                  changed in between"
                     .to_owned(),
             ));
@@ -301,6 +400,108 @@ mod tests {
                 .to_string()
                 .contains("some.new.key")
         );
+    }
+
+    fn endless() -> FederationSpec {
+        FederationSpec {
+            endless: true,
+            ..agreed()
+        }
+    }
+
+    #[test]
+    fn an_endless_federation_goes_on_by_as_many_rounds_after_each_end() {
+        let endless = endless();
+        let known = |done| {
+            let followed = endless.extended_by([], Round(done));
+            assert_eq!(followed.trouble, None);
+            (followed.spec.rounds, followed.spec.since().0)
+        };
+        let all = [0, 2, 3, 5, 6, 3_000_000].map(known);
+        let expected = [
+            (3, 0),
+            (3, 0),
+            (6, 3),
+            (6, 3),
+            (9, 6),
+            (3_000_003, 3_000_000),
+        ];
+        assert_eq!(all, expected);
+        let later = endless.extended_by([], Round(7)).spec;
+        assert_eq!((later.id(), later.original()), (endless.id(), &endless));
+        assert_eq!((later.validate(), later.scheduled_rounds()), (Ok(()), 3));
+        let schedule = Schedule::of(&later);
+        let gathers = |round: &u32| schedule.gathers_statistics_in(Round(*round));
+        let ends: Vec<u32> = (0..=12).filter(gathers).collect();
+        assert_eq!(ends, [3, 6, 9], "what is not known yet is no round");
+        assert_eq!(schedule.since(), Round(6));
+    }
+
+    #[test]
+    fn settings_of_an_endless_federation_change_from_an_end_on() {
+        let endless = endless();
+        let change = |after, epochs| Extension {
+            federation: endless.id(),
+            ..more(after, 3, &[("training.local_epochs", epochs)])
+        };
+        let said = [
+            change(6, "7"),
+            change(6, "8"),
+            change(12, "0"),
+            change(15, "9"),
+        ];
+        let epochs = |done| {
+            let followed = endless.extended_by(&said, Round(done));
+            (followed.spec.training.local_epochs, followed.spec.rounds)
+        };
+        let before = endless.training.local_epochs;
+        assert_eq!(
+            [3, 5, 6, 14].map(epochs),
+            [(before, 6), (before, 6), (7, 9), (7, 15)]
+        );
+        assert_eq!(epochs(15), (9, 18), "what cannot be followed is left out");
+        let trouble = endless.extended_by(&said, Round(12)).trouble.unwrap();
+        assert!(
+            trouble
+                .to_string()
+                .contains("`training.local_epochs` is out of range")
+        );
+        // Who hears of it late takes it up at its next end.
+        let late = endless.extended_by([], Round(6)).spec;
+        assert_eq!(
+            late.extended_by(&said[..1], Round(9))
+                .spec
+                .training
+                .local_epochs,
+            before
+        );
+        assert_eq!(
+            endless
+                .extended_by(&said[..1], Round(9))
+                .spec
+                .training
+                .local_epochs,
+            7
+        );
+    }
+
+    #[test]
+    fn what_an_endless_federation_cannot_be_says_why() {
+        let refusal = |spec: &FederationSpec, more: Extension| {
+            let own = Extension {
+                federation: spec.id(),
+                ..more
+            };
+            spec.extended(&own).unwrap_err().to_string()
+        };
+        let spec = endless();
+        let settings = [("round.audit", "1")];
+        assert!(refusal(&spec, more(3, 2, &settings)).contains("by 3 rounds each time"));
+        assert!(refusal(&spec, more(3, 3, &[])).contains("goes on by itself"));
+        let mut promised = endless();
+        promised.privacy.epsilon = Some(4.0);
+        let text = promised.validate().unwrap_err().to_string();
+        assert!(text.contains("the promise"), "{text}");
     }
 
     #[test]

@@ -40,7 +40,7 @@ impl FederationSpec {
         }
         rules.extend(table(self));
         rules.extend(epochs_and_batches(&self.training, self));
-        rules.extend(descent(&self.training, self.rounds));
+        rules.extend(descent(&self.training, self.scheduled_rounds()));
         rules.extend(round(&self.round, self));
         rules.extend(statistics(&self.statistics));
         rules.extend(pool(&self.pool));
@@ -48,6 +48,9 @@ impl FederationSpec {
         rules.extend(masked(self));
         rules.extend(exchange(&self.exchange));
         rules.extend(total(self));
+        if self.endless {
+            self.check_end()?;
+        }
         match rules.into_iter().find(|(holds, ..)| !holds) {
             Some((_, key, range)) => Err(ConfigError(format!(
                 "`{key}` is out of range: it must be {range}"
@@ -71,7 +74,8 @@ fn general(spec: &FederationSpec) -> Vec<Check> {
             "1 to 100 characters",
         ),
         (
-            (1..=MOST_ROUNDS).contains(&spec.rounds),
+            (1..=MOST_ROUNDS).contains(&spec.original().rounds)
+                && (spec.endless || spec.rounds <= MOST_ROUNDS),
             "rounds",
             "1 to 100000",
         ),

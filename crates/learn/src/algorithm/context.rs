@@ -19,7 +19,7 @@ use crate::weights::{Mode, Weights};
 pub struct RoundContext<'a> {
     /// Its number, counting from 1.
     pub round: Round,
-    /// How many rounds there are.
+    /// How many rounds the schedule of learning rates takes. After them it begins anew.
     pub rounds: u32,
     /// The local update.
     pub training: &'a TrainingSpec,
@@ -39,7 +39,8 @@ impl RoundContext<'_> {
 
     /// Returns what the schedule makes of every learning rate in this round.
     pub fn schedule_factor(&self) -> f64 {
-        optimizer::factor(self.training, self.round.0, self.rounds)
+        let place = self.round.0.saturating_sub(1) % self.rounds.max(1) + 1;
+        optimizer::factor(self.training, place, self.rounds)
     }
 
     /// Returns the learning rate of this round.

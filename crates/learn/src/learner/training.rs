@@ -28,6 +28,8 @@ use crate::train::{Epochs, Outcome, Schedule};
 pub(super) struct Training {
     pub(super) spec: TrainingSpec,
     pub(super) rounds: u32,
+    /// How many of them a schedule of learning rates takes.
+    scheduled: u32,
     pub(super) seed: u64,
     pub(super) node_seed: u64,
     /// What the federation promises, where what is trained is published under a promise.
@@ -61,6 +63,7 @@ impl Training {
         Self {
             spec: spec.training.clone(),
             rounds: spec.rounds,
+            scheduled: spec.scheduled_rounds(),
             seed: spec.seed,
             node_seed,
             promise: None,
@@ -91,7 +94,7 @@ impl Training {
         let schedule = Schedule {
             ctx: RoundContext {
                 round: stretch.round,
-                rounds: self.rounds,
+                rounds: self.scheduled,
                 training: &self.spec,
                 class_counts: &count(&data.train, classes),
                 seed: self.seed,

@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Instant;
 
 use fednode_core::{NodeId, Role, Timestamp};
+use libp2p::multiaddr::Protocol;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{ConnectionId, DialError};
 use libp2p::{Multiaddr, mdns};
@@ -20,7 +21,7 @@ use libp2p::{Multiaddr, mdns};
 use super::base::Base;
 use super::dial_error::{Consequence, explain};
 use super::finding::Finding;
-use crate::addresses::{AddressBook, Reach, bare, is_circuit, is_loopback, node_of};
+use crate::addresses::{AddressBook, Reach, bare, is_circuit, is_loopback, is_tellable, node_of};
 use crate::dialer::{Dialer, Failure, Target};
 use crate::event::Event;
 use crate::handle::{Absent, Route};
@@ -46,6 +47,30 @@ impl Dialing {
         if node != Some(base.own) {
             self.dialer.add_address(address, node, Instant::now());
         }
+    }
+
+    /// Tries where members were in an earlier life.
+    pub(super) fn remember(&mut self, base: &Base) {
+        let (now, own) = (crate::clock::now(), base.own);
+        for address in &base.config.remembered {
+            let node = node_of(address).filter(|node| base.is_wanted(node));
+            if let Some(node) = node.filter(|_| is_tellable(address) && !is_circuit(address)) {
+                self.addresses.hint(node, bare(address), now);
+                // It may be starting again, too, and remember this node.
+                self.dialer.add_heard(node, own, Instant::now());
+            }
+        }
+    }
+
+    /// Returns where other members can be dialed without a relay, with their ids.
+    pub(super) fn whereabouts(&self) -> Vec<Multiaddr> {
+        let nodes: BTreeSet<NodeId> = self.addresses.nodes().collect();
+        let of_node = |node: NodeId| {
+            let addresses = self.addresses.addresses(&node).into_iter();
+            let direct = addresses.filter(|address| !is_circuit(address));
+            direct.map(move |address| address.with(Protocol::P2p(peer_id(&node))))
+        };
+        nodes.into_iter().flat_map(of_node).collect()
     }
 
     /// Makes the dialer try nodes that a fetch waits for or that this node follows.

@@ -93,6 +93,7 @@ impl Parts {
         for address in parts.base.config.peers.clone() {
             parts.dialing.add_target(&parts.base, address);
         }
+        parts.dialing.remember(&parts.base);
         parts
     }
 

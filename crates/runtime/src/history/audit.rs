@@ -162,9 +162,15 @@ pub fn audit(state: &Path) -> Result<History, HistoryError> {
     let spec = spec_of(state, federation)?;
     let book = spec.organiser.map(|organiser| book_of(state, organiser));
     let book = book.transpose()?;
+    let kept = store.ledger.kept_rounds()?;
+    // Of an endless federation as many rounds are known as there are.
+    let done = match spec.endless {
+        true => kept.iter().copied().max().unwrap_or(Round::ZERO),
+        false => Round(MOST_ROUNDS),
+    };
     let spec = match &book {
-        Some(book) => book.extended(&spec, Round(MOST_ROUNDS)).spec,
-        None => spec,
+        Some(book) => book.extended(&spec, done).spec,
+        None => spec.extended_by([], done).spec,
     };
     let mut auditor = Auditor {
         schedule: Schedule::of(&spec),
@@ -179,7 +185,7 @@ pub fn audit(state: &Path) -> Result<History, HistoryError> {
         spec: &spec,
     };
     let mut rounds = Vec::new();
-    for round in store.ledger.kept_rounds()? {
+    for round in kept {
         // A running node may have dropped it since.
         if let Some(kept) = store.ledger.kept_round(round)? {
             rounds.push(auditor.look_at(&kept));

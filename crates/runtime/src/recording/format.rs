@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fednode_core::spec::Extension;
-use fednode_core::{BlobId, FederationId, NodeId, Role, Timestamp};
+use fednode_core::{BlobId, FederationId, NodeId, Role, Round, Timestamp};
 use fednode_engine::image::{AggregatorImage, NodeImage};
 use fednode_engine::{Input, Output};
 use fednode_net::codec;
@@ -46,6 +46,9 @@ pub(super) struct Header {
     /// The rounds that the organiser has added to it.
     #[serde(default)]
     pub(super) extensions: Vec<Extension>,
+    /// The end before the rounds that were added last.
+    #[serde(default)]
+    pub(super) since: Round,
     pub(super) node: NodeId,
     pub(super) role: Role,
     /// Number of the first input.

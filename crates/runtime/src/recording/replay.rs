@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use fednode_core::config::ConfigError;
-use fednode_core::limits::MOST_ROUNDS;
 use fednode_core::{FederationSpec, Role, Round, Timestamp};
 use fednode_engine::image::ForeignImage;
 use fednode_engine::{Aggregator, Input, Node, Output, Phase, Status};
@@ -252,7 +251,9 @@ impl<'r> Playing<'r> {
 fn machine_of(segment: &Segment, image: Image) -> Result<Box<dyn Machine>, ReplayError> {
     let spec = FederationSpec::from_toml(&segment.header.spec);
     let spec = spec.and_then(|spec| {
-        let followed = spec.extended_by(&segment.header.extensions, Round(MOST_ROUNDS));
+        let extensions = &segment.header.extensions;
+        let newest = extensions.last().map_or(Round::ZERO, |more| more.after);
+        let followed = spec.extended_by(extensions, segment.header.since.max(newest));
         followed.trouble.map_or(Ok(followed.spec), Err)
     });
     let spec = Arc::new(spec.map_err(|error| ReplayError::Spec {

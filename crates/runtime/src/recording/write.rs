@@ -266,6 +266,7 @@ impl Writer {
             federation: origin.spec.id(),
             spec: without_comments(&origin.spec.to_toml()),
             extensions: origin.spec.extensions().to_vec(),
+            since: origin.spec.since(),
             node: origin.node,
             role: origin.role,
             first: self.next,

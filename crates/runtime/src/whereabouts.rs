@@ -1,0 +1,139 @@
+//! Where other members were last: a node that is started again finds them without the peers that its settings name.
+//!
+//! ```text
+//! network ──every 20 s, and at the end──► state/addresses ──► the next start dials them, beside `peers`
+//! ```
+//!
+//! An address is only a hint of where a member is: the handshake proves who answers there. One address a line, with the
+//! member's id.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use fednode_core::NodeId;
+use fednode_net::{Handle, Multiaddr, node_of};
+use fednode_store::whole_file;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::base::on_worker;
+
+/// The file in the state folder.
+const FILE: &str = "addresses";
+/// Members that are remembered.
+const MOST_MEMBERS: usize = 256;
+/// Largest file that is read: addresses are short.
+const MOST_BYTES: u64 = 256 << 10;
+/// How often news are written down.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
+
+/// Addresses by member.
+type Whereabouts = BTreeMap<NodeId, Vec<Multiaddr>>;
+
+/// Reads where members were last; nothing where that cannot be read, since it is only a help. Blocks.
+pub(crate) fn read(state: &Path) -> Vec<Multiaddr> {
+    load(&state.join(FILE)).into_values().flatten().collect()
+}
+
+fn load(file: &Path) -> Whereabouts {
+    let is_small = std::fs::metadata(file).is_ok_and(|about| about.len() <= MOST_BYTES);
+    let text = is_small.then(|| std::fs::read_to_string(file).ok());
+    let text = text.flatten().unwrap_or_default();
+    by_member(text.lines().filter_map(|line| line.trim().parse().ok()))
+}
+
+fn by_member(addresses: impl Iterator<Item = Multiaddr>) -> Whereabouts {
+    let mut known = Whereabouts::new();
+    for address in addresses {
+        if let Some(node) = node_of(&address) {
+            known.entry(node).or_default().push(address);
+        }
+    }
+    known
+}
+
+/// Writes down where members are, until dropped.
+pub(crate) fn keep(net: &Handle, state: &Path) -> AbortOnDropHandle<()> {
+    let (net, state) = (net.clone(), state.to_owned());
+    AbortOnDropHandle::new(tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LOOK_EVERY).await;
+            write(&net, &state).await;
+        }
+    }))
+}
+
+/// Writes down where members are now. Those of whom nothing is known now stay, as far as there is room.
+pub(crate) async fn write(net: &Handle, state: &Path) {
+    let now = by_member(net.whereabouts().await.into_iter());
+    let file = state.join(FILE);
+    let written = on_worker(move || update(&file, now)).await;
+    if let Err(error) = written {
+        tracing::debug!(%error, "where the others are was not written down");
+    }
+}
+
+fn update(file: &Path, now: Whereabouts) -> std::io::Result<()> {
+    let before = load(file);
+    let mut known = now;
+    for (node, addresses) in &before {
+        if known.len() < MOST_MEMBERS {
+            known.entry(*node).or_insert_with(|| addresses.clone());
+        }
+    }
+    while known.len() > MOST_MEMBERS {
+        known.pop_last();
+    }
+    if known == before {
+        return Ok(());
+    }
+    let lines = known
+        .values()
+        .flatten()
+        .map(|address| format!("{address}\n"));
+    whole_file::write(file, lines.collect::<String>().as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use fednode_net::Identity;
+
+    use super::*;
+
+    fn member() -> NodeId {
+        Identity::generate().node_id()
+    }
+
+    fn at(node: NodeId, port: u16) -> Multiaddr {
+        let text = format!("/ip4/127.0.0.1/tcp/{port}/p2p/{node}");
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn a_member_of_whom_nothing_is_known_now_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(FILE);
+        let known = |addresses: &[Multiaddr]| by_member(addresses.iter().cloned());
+        let [a, b, c] = std::array::from_fn(|_| member());
+        update(&file, known(&[at(a, 10), at(b, 20)])).unwrap();
+        update(&file, known(&[at(b, 21), at(c, 30)])).unwrap();
+        let mut read = read(folder.path());
+        let mut expected = vec![at(a, 10), at(b, 21), at(c, 30)];
+        read.sort();
+        expected.sort();
+        assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn what_is_no_address_of_a_member_counts_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read(folder.path()), Vec::<Multiaddr>::new(), "no file yet");
+        let file = folder.path().join(FILE);
+        let address = at(member(), 10);
+        let text = format!("none\n/ip4/127.0.0.1/tcp/1\n{address}\n");
+        std::fs::write(&file, text).unwrap();
+        assert_eq!(read(folder.path()), [address]);
+        std::fs::write(&file, "x".repeat(MOST_BYTES as usize + 1)).unwrap();
+        assert_eq!(read(folder.path()), Vec::<Multiaddr>::new());
+    }
+}

@@ -1,0 +1,154 @@
+//! Federations of real processes that go on until somebody stops them.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+
+use fednode_e2e::closed::{
+    join, of_organiser, organise, start_again, start_member, start_organiser, ticket,
+};
+use fednode_e2e::{Federation, Process, assert_fails, fednode, json_of, round, run, signal};
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// A federation that has an end after every third round.
+const ENDLESS: [&str; 12] = [
+    "--data",
+    "digits",
+    "--algorithm",
+    "fedavg",
+    "--rounds",
+    "3",
+    "--set",
+    "endless=true",
+    "--set",
+    "statistics.enabled=true",
+    "--set",
+    "training.local_epochs=2",
+];
+
+/// Waits until a node has come to this round.
+fn reaches(node: &Process, wanted: u64) -> Value {
+    let has_come = |status: &Value| round(status) >= wanted;
+    node.wait_for(&format!("round {wanted}"), has_come)
+}
+
+/// The rounds of a node's records, in order.
+fn recorded(node: &Process) -> Vec<u64> {
+    node.records().iter().map(round).collect()
+}
+
+fn change(folder: &Path, words: &[&str]) -> Command {
+    of_organiser(folder, &[&["extend", "--json"], words].concat())
+}
+
+/// Two nodes go on over several ends. At each they gather statistics and write a model, and from one on they train by another
+/// setting. One is away over an end, and one comes late. Being stopped is the end of all.
+#[test]
+fn a_federation_without_an_end_goes_on_until_it_is_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    organise(folder, &ENDLESS);
+    let a = start_organiser(folder);
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let mut b = start_member(join(folder, &line, "b"), folder, "b");
+    reaches(&a, 5);
+    let changed = json_of(&run(change(folder, &["--set", "training.local_epochs=1"])));
+    let from = changed["first"].as_u64().unwrap();
+    assert!(from > 4 && (from - 1).is_multiple_of(3), "{changed}");
+    let status = reaches(&b, from + 4);
+    assert_eq!(status["finished"], false);
+    let card = std::fs::read_to_string(b.state.join("final/card.json")).unwrap();
+    let card: Value = serde_json::from_str(&card).unwrap();
+    assert!(card["rounds"].as_u64().unwrap() >= from + 2, "{card}");
+
+    b.kill();
+    // A federation of two needs both, so nothing is missed yet.
+    let mut b = start_again(folder, "b");
+    let now = round(&reaches(&b, from + 8));
+    let records = b.records();
+    assert_eq!(recorded(&b)[..7], [1, 2, 3, 4, 5, 6, 7]);
+    let cost = |wanted: u64| {
+        let record = records.iter().find(|record| round(record) == wanted);
+        record.unwrap()["multiply_adds"].as_u64().unwrap()
+    };
+    let first = cost(1);
+    assert!(cost(3) < first && cost(6) < first, "statistics at each end");
+    // Rounds are short here, so it may have heard of the change after that end.
+    b.wait_for("rounds of one epoch in place of two", |status| {
+        status["last_record"]["multiply_adds"] == first / 2
+    });
+
+    let line = ticket(folder, &["invite", "ward-c", "--json"]);
+    let c = start_member(join(folder, &line, "c"), folder, "c");
+    reaches(&c, now + 4);
+    assert!(recorded(&c)[0] >= now, "{:?}", recorded(&c));
+    let mut audit = fednode();
+    audit.args(["audit", "--json", "--state"]).arg(&a.state);
+    let history = json_of(&run(audit));
+    let rows = history["rounds"].as_array().unwrap();
+    let is_fine = |row: &&Value| row["verdict"]["is"] == "confirmed";
+    assert!(rows.len() as u64 >= now, "{history}");
+    assert_eq!(rows.iter().filter(is_fine).count(), rows.len(), "{history}");
+    let mut stop = fednode();
+    stop.args(["stop", "--state"]).arg(&b.state);
+    assert!(run(stop).status.success());
+    assert_eq!(b.wait().code(), Some(0), "{}", b.log());
+    drop((a, c));
+}
+
+/// Without an organiser nobody has to say that it goes on. An aggregator that comes back later begins where the others are.
+#[test]
+fn an_open_federation_without_an_end_takes_an_aggregator_back() {
+    let endless = ["--set", "endless=true", "--algorithm", "fedavg"];
+    let federation = Federation::new(2, 3, &endless);
+    let (mut hub, address) = federation.start_aggregator();
+    let peers = [address.as_str()];
+    let [mut x, y] = [1, 2].map(|shard| federation.start_node(shard, &peers, &[]));
+    reaches(&x, 5);
+    hub.kill();
+    let away = round(&reaches(&x, 6));
+    reaches(&y, away + 12);
+    let of_first = hub.log().len();
+    let (hub, _) = federation.start_aggregator();
+    let now = round(&reaches(&y, away + 13));
+    reaches(&hub, now + 1);
+    let log = hub.log()[of_first..].to_owned();
+    let begun = log.matches("INFO work: listening address").count();
+    assert!(begun < 4, "it does not go through every end: {log}");
+    signal(x.id(), Signal::TERM);
+    assert_eq!(x.wait().code(), Some(0), "{}", x.log());
+}
+
+#[test]
+fn what_an_endless_federation_cannot_do_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    organise(folder, &ENDLESS);
+    assert_fails(
+        &run(change(folder, &["--rounds", "2"])),
+        2,
+        &["endless and goes on by itself", "leave --rounds out"],
+    );
+    assert_fails(
+        &run(change(folder, &[])),
+        3,
+        &["name a setting that changes"],
+    );
+    let changed = json_of(&run(change(folder, &["--set", "round.audit=1"])));
+    assert_eq!(changed["first"], 4);
+    let later = json_of(&run(change(folder, &["--set", "round.audit=0.5"])));
+    assert_eq!(later["first"], 7, "each end changes once");
+    let mut swarm = fednode();
+    swarm
+        .arg("swarm")
+        .args(ENDLESS)
+        .arg("--out")
+        .arg(folder.join("run"));
+    assert_fails(&run(swarm), 3, &["`endless` is for nodes that live on"]);
+    let mut init = fednode();
+    init.args(["init", "--privacy", "masked", "--nodes", "4"])
+        .args(&ENDLESS[..8])
+        .arg(folder.join("masked"));
+    assert_fails(&run(init), 3, &["nor be `endless`"]);
+}
