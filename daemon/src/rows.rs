@@ -39,8 +39,6 @@ pub(crate) struct Rows {
     pub(crate) began_with: Option<Beginning>,
     /// A hash of the training samples that were read.
     pub(crate) read: u64,
-    /// How many training samples there were when statistics of them were published, as far as this process knows.
-    pub(crate) gathered: usize,
     /// Since when the files have been changing; said once.
     pub(crate) restless: Restless,
     /// Describes the samples that are trained on.
@@ -114,19 +112,10 @@ impl Rows {
         };
         let recipe = Recipe::of(&self.config, &self.own, &mine)?;
         let mut learner = recipe.learner(&device)?;
-        let n_new = mine.split.train.len().saturating_sub(self.gathered);
-        // Two sums differ in the samples between them. Fewer of these than numbers would give them away.
-        let is_due = learner.published_width().is_none_or(|width| n_new > width);
-        if is_due {
-            self.gathered = mine.split.train.len();
-        }
         self.read = mine.node_seed;
         let (threads, has_failed) = (self.config.threads, Arc::clone(&self.has_failed));
         let go_on = move |state: &ParamSet| -> Result<Box<dyn Worker>, WorkError> {
             Worker::restore(&mut learner, state)?;
-            if is_due {
-                learner.gather_again();
-            }
             Ok(recipe.protected(learner, &device, threads, &has_failed))
         };
         let told = Arc::clone(&self.card);

@@ -62,7 +62,6 @@ pub(crate) fn build(
         stamp,
         began_with: mine.began_with.clone(),
         read: mine.node_seed,
-        gathered: mine.split.train.len(),
         restless: Restless::default(),
         card: Arc::new(told),
     };

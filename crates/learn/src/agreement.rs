@@ -132,6 +132,9 @@ impl Solving {
 pub(crate) struct Remembered {
     /// The round of which the own samples were added up.
     gathered: Option<Round>,
+    /// How many they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    n_gathered: Option<u32>,
     /// Which statistics were solved last, with which weights.
     solved: Option<BlobId>,
     /// By how many standard errors slots were better, where they were tried.

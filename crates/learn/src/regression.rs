@@ -77,6 +77,9 @@ enum Source {
 pub(crate) struct Remembered {
     /// The round of which the own rows were added up.
     gathered: Option<Round>,
+    /// How many they were.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    n_gathered: Option<u32>,
     /// Which sums were solved last, with which weights.
     solved: Option<BlobId>,
     /// What the line counts for beside the own model; nothing before there is a line.
@@ -141,11 +144,9 @@ impl Regression {
         self.remembered.gathered
     }
 
-    /// Has the rows added up anew when proxies are published next, because there are more of them.
-    pub(crate) fn gather_again(&mut self) {
-        if let Some(gathered) = &mut self.remembered.gathered {
-            *gathered = Round::ZERO;
-        }
+    /// Returns how many rows were added up, if that is known.
+    pub(crate) fn n_gathered(&self) -> Option<u32> {
+        self.remembered.n_gathered
     }
 
     /// Says that peers' sums make no line and why, once some have come.
@@ -200,6 +201,7 @@ impl Regression {
         self.proxies.weights = Weights::new(vec![upload(&proxy)]);
         self.own.weights = Weights::new(vec![upload(&joint.means), upload(&joint.covariances)]);
         self.remembered.gathered = Some(round);
+        self.remembered.n_gathered = Some(samples.len() as u32);
         (self.remembered.solved, self.remembered.trust) = (None, None);
         // Of a single row nothing can be left out, and there is no slope.
         let mean = || Line {

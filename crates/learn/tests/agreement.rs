@@ -251,22 +251,26 @@ fn published_samples(node: &mut Learner, round: u32) -> f64 {
 fn rows_that_were_added_are_in_the_statistics_of_the_rounds_that_were_added() {
     let agreed = spec(&[]);
     let extended = fed::extended(&agreed, 2);
-    let few = Arc::new(fednode_data::Split {
-        train: data(0).train.subset(&(0..100).collect::<Vec<_>>()),
-        ..fednode_data::Split::clone(&data(0))
-    });
+    let all_rows = || fed::data_of(0, 600);
     let device = ComputeDevice::cpu(1).unwrap();
     let node = |spec: &FederationSpec, data| Learner::new(spec, 0, data, &device).unwrap();
+    let width = node(&agreed, all_rows()).published_width().unwrap();
+    // Fewer new ones would be given away by the difference.
+    let n_few = (all_rows().train.len() - width - 1) as u32;
+    let few = Arc::new(fednode_data::Split {
+        train: all_rows().train.subset(&(0..n_few).collect::<Vec<_>>()),
+        ..fednode_data::Split::clone(&all_rows())
+    });
     let mut before = node(&agreed, few);
     let of_few = published_samples(&mut before, 1);
     assert!(
         published_samples(&mut before, 4) == of_few,
         "the same samples"
     );
-    let all = published_samples(&mut node(&agreed, data(0)), 1);
+    let all = published_samples(&mut node(&agreed, all_rows()), 1);
     assert!((of_few - all).abs() > 1e-3, "others say something else");
 
-    let mut after = node(&extended, data(0));
+    let mut after = node(&extended, all_rows());
     after.restore(&before.state()).unwrap();
     after
         .perform(Order::GoOn, &mut |_| std::ops::ControlFlow::Continue(()))

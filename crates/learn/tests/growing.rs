@@ -94,9 +94,9 @@ fn a_node_keeps_its_samples_if_it_cannot_go_on_with_others() {
     assert_eq!(n_taken.load(Ordering::Relaxed), 0);
 }
 
-/// The first sums of few samples would be given away by the difference of two, so it is for the caller to say when they are made anew.
+/// The difference of two sums is the sum of the samples between, and of few samples it would give them away.
 #[test]
-fn published_statistics_hold_new_samples_once_they_are_to_be_added_up_again() {
+fn published_statistics_hold_new_samples_once_they_are_more_than_their_numbers() {
     let samples = common::small_fashion();
     let mut spec = common::spec("fedmoe-da", "mlp", &samples);
     let profile = HyperValue::Text("agreement".into());
@@ -105,24 +105,28 @@ fn published_statistics_hold_new_samples_once_they_are_to_be_added_up_again() {
     let device = ComputeDevice::cpu(1).unwrap();
     let learner =
         |n_train: u32| Learner::new(&spec, 0, common::split(&samples, n_train), &device).unwrap();
+    let width = learner(200).published_width().unwrap() as u32;
     let mut before = learner(100);
     let published = train(&mut before, 1).experts;
     let state = before.state();
-    let of_200 = train(&mut learner(200), 1).experts;
-    assert_ne!(published, of_200);
-    let published_in = |round: u32, again: bool| {
-        let mut after = learner(200);
+    let of_more = train(&mut learner(101 + width), 1).experts;
+    assert_ne!(published, of_more);
+    let published_in = |round: u32, n_train: u32| {
+        let mut after = learner(n_train);
         Worker::restore(&mut after, &state).unwrap();
-        if again {
-            after.gather_again();
-        }
-        train(&mut after, round).experts
+        let update = train(&mut after, round);
+        assert_eq!(update.n_samples, n_train, "the model is trained on all");
+        update.experts
     };
-    assert_eq!(published_in(6, false), published);
-    assert_eq!(published_in(6, true), of_200);
-    assert_eq!(published_in(2, true), published, "no proxies are published");
+    assert_eq!(published_in(6, 100 + width), published, "too few");
+    assert_eq!(published_in(6, 101 + width), of_more);
+    assert_eq!(
+        published_in(2, 101 + width),
+        published,
+        "no proxies are published"
+    );
     // The second moment has a number for each pair of them.
-    let width = learner(200).published_width().unwrap();
-    let mut tensors = of_200[0].0.iter().map(|(_, tensor)| tensor.values().len());
+    let width = width as usize;
+    let mut tensors = of_more[0].0.iter().map(|(_, tensor)| tensor.values().len());
     assert!(tensors.any(|length| length == width * (width + 1) / 2));
 }

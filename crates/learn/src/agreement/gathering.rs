@@ -29,11 +29,9 @@ impl Agreement {
         self.remembered.gathered = None;
     }
 
-    /// Has the samples added up anew when proxies are published next, because there are more of them.
-    pub(crate) fn gather_again(&mut self) {
-        if let Some(gathered) = &mut self.remembered.gathered {
-            *gathered = Round::ZERO;
-        }
+    /// Returns how many samples were added up, if that is known.
+    pub(crate) fn n_gathered(&self) -> Option<u32> {
+        self.remembered.n_gathered
     }
 
     /// Adds up over the training samples of a round.
@@ -55,6 +53,7 @@ impl Agreement {
         let arrays = [&grouped.counts, &grouped.sums, &grouped.scatter];
         self.own.weights = Weights::new(arrays.map(|values| tensor(values)).to_vec());
         (self.remembered.gathered, self.remembered.is_untrained) = (Some(round), false);
+        self.remembered.n_gathered = Some(samples.len() as u32);
         self.classifiers.write_prior(prior, device);
         if let Ok(own) = own {
             self.classifiers.write(Source::Own, &own.into(), device);

@@ -87,23 +87,23 @@ impl Learner {
     /// Adds up the own statistics and chooses anew how they are joined with the own model.
     ///
     /// Samples that stay the same are added up once. Others are where proxies are published: statistics and proxies then
-    /// say the same. In rounds that were added after an end a node may have other samples than before.
+    /// say the same.
     pub(super) fn renew_agreement(&mut self, round: Round) {
-        let (drifts, since) = (self.data.train.drift(), self.schedule.since());
-        let refreshes = self.schedule.refreshes_in(round);
-        let is_due = |gathered: Option<Round>| match gathered {
-            Some(gathered) => refreshes && (drifts || gathered <= since),
-            None => true,
-        };
+        let parts = &self.parts;
+        let (agreement, regression) = (parts.agreement.as_ref(), parts.regression.as_ref());
+        let is_due = [
+            agreement.is_some_and(|own| self.is_due(round, own.gathered_in(), own.n_gathered())),
+            regression.is_some_and(|own| self.is_due(round, own.gathered_in(), own.n_gathered())),
+        ];
         let device = &self.parts.device;
         if let Some(agreement) = &mut self.parts.agreement
-            && is_due(agreement.gathered_in())
+            && is_due[0]
         {
             let samples = self.data.train.in_round(round.0, self.training.rounds);
             device.run(|| agreement.gather(round, &samples, device.tensors()));
         }
         if let Some(regression) = &mut self.parts.regression
-            && is_due(regression.gathered_in())
+            && is_due[1]
         {
             let samples = self.data.train.in_round(round.0, self.training.rounds);
             device.run(|| regression.gather(round, &samples, device.tensors()));
@@ -127,6 +127,19 @@ impl Learner {
             device.run(|| agreement.release(&samples, seeds, device.tensors()));
         }
         self.choose_agreement();
+    }
+
+    /// Tells whether samples are to be added up in a round, where so many were in an earlier one.
+    fn is_due(&self, round: Round, gathered: Option<Round>, n_gathered: Option<u32>) -> bool {
+        let Some(gathered) = gathered else {
+            return true;
+        };
+        let has_others = || match n_gathered {
+            Some(before) => self.may_publish_again(before as usize),
+            // A state of an earlier version does not say how many they were.
+            None => gathered <= self.schedule.since(),
+        };
+        self.schedule.refreshes_in(round) && (self.data.train.drift() || has_others())
     }
 
     /// Solves for the classifiers of peers' statistics that were checked.

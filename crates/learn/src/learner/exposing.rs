@@ -55,7 +55,7 @@ impl Learner {
     }
 
     /// Returns how many numbers there are of each sample in the statistics that this node publishes; nothing if it publishes none of its
-    /// own. The difference of two of them is the statistics of the samples between, so these must be more than that, too.
+    /// own.
     pub fn published_width(&self) -> Option<usize> {
         let (train, device) = (&self.data.train, &self.parts.device);
         // Of sums of all nodes nobody sees a node's own.
@@ -68,18 +68,14 @@ impl Learner {
         agreement.or(numbers)
     }
 
-    /// Has statistics of the samples added up anew when proxies are published next. Those of texts stay: of two of them a word that few
-    /// texts have could be told.
-    pub fn gather_again(&mut self) {
-        if self.data.train.vocabulary().is_some() {
-            return;
-        }
-        if let Some(agreement) = &mut self.parts.agreement {
-            agreement.gather_again();
-        }
-        if let Some(regression) = &mut self.parts.regression {
-            regression.gather_again();
-        }
+    /// Tells whether statistics may be published that hold other samples than those before, of which there were so many. Whoever has
+    /// both knows the statistics of the samples between, and a few of these could be told. Those of texts stay: of two of them a
+    /// word that few texts have could be told.
+    pub(super) fn may_publish_again(&self, before: usize) -> bool {
+        let train = &self.data.train;
+        let between = train.len().abs_diff(before);
+        let are_enough = || self.published_width().is_none_or(|width| between > width);
+        train.vocabulary().is_none() && between > 0 && are_enough()
     }
 
     /// Attacks the statistics that this node publishes. Members are training samples. The others are those of validation and

@@ -71,10 +71,15 @@ pub fn extended(spec: &FederationSpec, rounds: u32) -> FederationSpec {
 
 /// Returns node `index` of two, which between them have 400 digits in skewed shares of the classes.
 pub fn data(index: usize) -> Arc<Split> {
+    data_of(index, 200)
+}
+
+/// As [`data`], with so many digits a node.
+pub fn data_of(index: usize, samples_per_node: usize) -> Arc<Split> {
     let params = ShardParams {
         nodes: 2,
         seed: 1,
-        samples_per_node: 200,
+        samples_per_node,
         validation_share: 0.1,
     };
     let digits: DataSource = "digits".parse().unwrap();
