@@ -6,7 +6,7 @@
 //! ```
 //!
 //! `FEDNODE_LOG=libp2p_dcutr=debug,fednode_net=debug` says more on standard error.
-//! A member listens at LISTEN (`none`: it only dials). It waits SECONDS for a direct way after the first exchange.
+//! A member listens at LISTEN (`none`: it only dials; `upnp:ADDRESS`: it asks its router to forward the port). It waits SECONDS for a direct way after the first exchange.
 #![allow(clippy::print_stdout, reason = "it is a command")]
 
 use std::collections::BTreeMap;
@@ -60,10 +60,12 @@ async fn member(patience: Duration, listen: &str, hubs: &[&str]) -> Outcome {
     let begun = Instant::now();
     let identity = Identity::generate();
     let mut config = Config::new(FederationSpec::default().into(), Role::Node);
+    let asked = listen.strip_prefix("upnp:");
+    config.upnp = asked.is_some();
     config.listen = if listen == "none" {
         vec![]
     } else {
-        vec![listen.parse()?]
+        vec![asked.unwrap_or(listen).parse()?]
     };
     config.peers = hubs
         .iter()

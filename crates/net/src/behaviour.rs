@@ -18,7 +18,7 @@ use libp2p::request_response;
 use libp2p::swarm::NetworkBehaviour;
 use libp2p::swarm::behaviour::toggle::Toggle;
 use libp2p::{Multiaddr, PeerId};
-use libp2p::{dcutr, identify, mdns, ping, relay};
+use libp2p::{dcutr, identify, mdns, ping, relay, upnp};
 use prometheus_client::registry::Registry;
 
 use crate::config::Config;
@@ -166,6 +166,7 @@ pub(crate) struct Behaviour {
     pub(crate) relay: Toggle<relay::Behaviour>,
     pub(crate) relay_client: relay::client::Behaviour,
     pub(crate) punching: dcutr::Behaviour,
+    pub(crate) router: Toggle<upnp::tokio::Behaviour>,
 }
 
 impl Behaviour {
@@ -221,6 +222,7 @@ impl Behaviour {
             relay: Toggle::from(config.relay.then(|| relay_for_members(local, roster))),
             relay_client,
             punching: dcutr::Behaviour::new(local),
+            router: Toggle::from(config.upnp.then(upnp::tokio::Behaviour::default)),
         })
     }
 }

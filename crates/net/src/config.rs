@@ -80,6 +80,8 @@ pub struct Config {
     pub network_key: Option<NetworkKey>,
     /// Whether to find members on the local network by mDNS.
     pub mdns: bool,
+    /// Whether to ask the router to forward the port (UPnP).
+    pub upnp: bool,
     /// Whether blobs are asked for packed.
     pub compression: Compression,
     /// Starts of this node so far, this one included; must grow with every start.
@@ -117,6 +119,7 @@ impl Config {
             registrar: None,
             network_key: None,
             mdns: false,
+            upnp: false,
             compression: Compression::default(),
             incarnation: 1,
             known: Vec::new(),

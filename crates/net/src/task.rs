@@ -34,6 +34,7 @@ mod peers;
 mod presence;
 mod relaying;
 mod roll_call;
+mod routers;
 mod syncing;
 
 use std::sync::Arc;
@@ -337,6 +338,7 @@ impl Task {
             BehaviourEvent::RelayClient(event) => {
                 return tracing::debug!(?event, "place at a relay");
             }
+            BehaviourEvent::Router(event) => return routers::tell(&event),
             BehaviourEvent::Identify(_) | BehaviourEvent::Streams(()) => return,
             BehaviourEvent::Crowd(never)
             | BehaviourEvent::Limits(never)

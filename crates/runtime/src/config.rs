@@ -48,6 +48,8 @@ pub struct MemberConfig {
     pub network_key: Option<NetworkKey>,
     /// Whether to look for members on the local network.
     pub mdns: bool,
+    /// Whether to ask the router to forward the port (UPnP).
+    pub upnp: bool,
     /// Whether blobs are asked for packed.
     pub compression: Compression,
     /// Whether members that nobody can dial are reached through this one.
@@ -165,6 +167,7 @@ impl MemberConfig {
             open: false,
             network_key: None,
             mdns: false,
+            upnp: false,
             compression: Compression::default(),
             relay: false,
             max_peers: fednode_net::DEFAULT_MAX_PEERS,

@@ -336,6 +336,7 @@ async fn start_network(
     network.registrar = membership.and_then(|one| one.registrar(config.spec.to_toml()));
     network.network_key.clone_from(&config.network_key);
     network.mdns = config.mdns;
+    network.upnp = config.upnp;
     network.compression = config.compression;
     network.relay = config.relay;
     network.max_peers = config.max_peers;

@@ -39,6 +39,8 @@ fednode_core::config! {
         open: bool = false,
         /// Whether to look for members on the local network.
         mdns: bool = false,
+        /// Whether to ask the router to forward the port, so that others reach this node without a relay (UPnP).
+        upnp: bool = false,
         /// Whether members that nobody can dial are reached through this one. Only of use where everybody can dial it.
         relay: bool = false,
         /// Most peers to keep (at least 1).
@@ -96,6 +98,7 @@ impl Network {
         member.external = self.external;
         member.peers = self.peers;
         member.mdns = self.mdns;
+        member.upnp = self.upnp;
         member.relay = self.relay;
         member.max_peers = self.max_peers;
         member.compression = self.compression;

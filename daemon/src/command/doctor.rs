@@ -260,6 +260,9 @@ fn prospect(config: &Config) -> Finding {
         () if network.listen.is_empty() => {
             "no listener: others reach this node through the members that it dials"
         }
+        () if network.upnp => {
+            "the router is asked to forward the port; until it does, others reach this node through the members that it dials"
+        }
         () if network.external.is_empty() => {
             "no `external` address: behind a router, others reach this node through the members that it dials"
         }

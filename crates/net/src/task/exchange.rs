@@ -139,11 +139,7 @@ impl Exchange {
                     .listeners()
                     .filter(|address| !is_circuit(address)),
             )
-            .chain(
-                base.swarm
-                    .external_addresses()
-                    .filter(|address| is_circuit(address)),
-            )
+            .chain(base.swarm.external_addresses())
             .chain(self.most_observed());
         let mut addresses: Vec<Multiaddr> = Vec::new();
         for address in all.map(bare) {

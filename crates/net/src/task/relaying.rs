@@ -102,15 +102,17 @@ fn offer(base: &Base, peer: &Peer) -> Option<Multiaddr> {
     (peer.relays && !is_here).then(|| bare(&direct.address))
 }
 
-/// Tells whether strangers to this network reach this node: somebody says so, or somebody did.
+/// Tells whether strangers to this network reach this node: somebody says so, the router does, or somebody did.
 fn can_be_dialed(base: &Base) -> bool {
     let came_in = |connection: &Connection| {
         let is_direct = connection.direction == Direction::Inbound;
         is_direct && !is_circuit(&connection.address) && is_global(&connection.address)
     };
+    let mut outer = base.swarm.external_addresses();
     let peers = base.peers.welcome();
     base.config.relay
         || !base.config.external.is_empty()
+        || outer.any(|address| !is_circuit(address) && is_global(address))
         || peers
             .map(|(_, peer)| peer)
             .any(|peer| peer.connections.iter().any(came_in))
