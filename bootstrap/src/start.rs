@@ -42,7 +42,7 @@ pub(crate) fn start(args: &StartArgs, json: bool) -> Result<(), Failure> {
     result
 }
 
-/// Runs once, and once more whenever the organiser has added rounds.
+/// Runs once, and once more whenever rounds were added.
 async fn run(
     mut member: MemberConfig,
     config: &Config,

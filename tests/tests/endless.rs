@@ -56,8 +56,7 @@ fn a_federation_without_an_end_goes_on_until_it_is_stopped() {
     let changed = json_of(&run(change(folder, &["--set", "training.local_epochs=1"])));
     let from = changed["first"].as_u64().unwrap();
     assert!(from > 4 && (from - 1).is_multiple_of(3), "{changed}");
-    let status = reaches(&b, from + 4);
-    assert_eq!(status["finished"], false);
+    reaches(&b, from + 4);
     let card = std::fs::read_to_string(b.state.join("final/card.json")).unwrap();
     let card: Value = serde_json::from_str(&card).unwrap();
     assert!(card["rounds"].as_u64().unwrap() >= from + 2, "{card}");
@@ -89,7 +88,9 @@ fn a_federation_without_an_end_goes_on_until_it_is_stopped() {
     let rows = history["rounds"].as_array().unwrap();
     let is_fine = |row: &&Value| row["verdict"]["is"] == "confirmed";
     assert!(rows.len() as u64 >= now, "{history}");
-    assert_eq!(rows.iter().filter(is_fine).count(), rows.len(), "{history}");
+    // The newest may not be confirmed yet.
+    let are_fine = rows.iter().filter(is_fine).count();
+    assert!(are_fine + 1 >= rows.len(), "{history}");
     let mut stop = fednode();
     stop.args(["stop", "--state"]).arg(&b.state);
     assert!(run(stop).status.success());
@@ -114,8 +115,11 @@ fn an_open_federation_without_an_end_takes_an_aggregator_back() {
     let now = round(&reaches(&y, away + 13));
     reaches(&hub, now + 1);
     let log = hub.log()[of_first..].to_owned();
-    let begun = log.matches("INFO work: listening address").count();
-    assert!(begun < 4, "it does not go through every end: {log}");
+    // Before it closes or follows anything it has begun three times at most: with the first rounds, with those that it had closed,
+    // and with those of the others.
+    let before = log.split(" closed by ").next().unwrap();
+    let begun = before.matches("INFO work: listening address").count();
+    assert!((1..=3).contains(&begun), "{begun} times: {log}");
     signal(x.id(), Signal::TERM);
     assert_eq!(x.wait().code(), Some(0), "{}", x.log());
 }
@@ -150,5 +154,5 @@ fn what_an_endless_federation_cannot_do_is_refused() {
     init.args(["init", "--privacy", "masked", "--nodes", "4"])
         .args(&ENDLESS[..8])
         .arg(folder.join("masked"));
-    assert_fails(&run(init), 3, &["nor be `endless`"]);
+    assert_fails(&run(init), 3, &["cannot be `endless`"]);
 }

@@ -352,6 +352,12 @@ impl Refreshes {
         let since = round.0.checked_sub(self.first.0);
         since.is_some_and(|since| since.is_multiple_of(self.every))
     }
+
+    /// Returns the newest of them before a round, if there is one.
+    pub fn before(self, round: Round) -> Option<Round> {
+        let since = round.0.checked_sub(self.first.0 + 1)?;
+        Some(Round(since / self.every * self.every + self.first.0))
+    }
 }
 
 impl Exchange {
@@ -377,13 +383,6 @@ impl Exchange {
         let every = self.refresh_every()?;
         let first = self.first_training();
         Some(Refreshes { first, every })
-    }
-
-    /// Returns the newest round before this one in which proxies were published, if there is one.
-    pub fn refresh_before(&self, round: Round) -> Option<Round> {
-        let (first, every) = (self.first_training(), self.refresh_every()?);
-        let since = round.0.checked_sub(first.0 + 1)?;
-        Some(Round(since / every * every + first.0))
     }
 
     fn refresh_every(&self) -> Option<u32> {

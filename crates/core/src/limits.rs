@@ -10,7 +10,7 @@ pub const CLOCK_SKEW: Duration = Duration::from_secs(300);
 /// Largest accepted norm of a received part, as a multiple of the norm of the node's own part. Honest parts of one
 /// federation are within a small multiple of each other. A larger one would outweigh all others in a mean.
 pub const MAX_NORM_RATIO: f64 = 10.0;
-/// Most rounds of a federation, those included that its organiser adds.
+/// Most rounds of a federation, those included that its organiser adds. Of an endless one most rounds up to an end.
 pub const MOST_ROUNDS: u32 = 100_000;
 /// Most rounds of an endless federation: one a second for 68 years.
 pub const MOST_ENDLESS_ROUNDS: u32 = 1 << 31;

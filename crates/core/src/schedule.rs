@@ -166,6 +166,17 @@ impl Schedule {
         matches!(self.round(round), Some(Stage::Train(training)) if training.refreshes)
     }
 
+    /// Returns the newest round before this one in which proxies were published, if there is one. A round of statistics has none.
+    pub fn refresh_before(&self, round: Round) -> Option<Round> {
+        let refreshes = self.stages.refreshes?;
+        let newest = refreshes.before(round)?;
+        if self.gathers_statistics_in(newest) {
+            refreshes.before(newest)
+        } else {
+            Some(newest)
+        }
+    }
+
     /// Tells whether nodes agree on the columns of their raw tables in a round, and nothing is trained.
     pub fn prepares_in(&self, round: Round) -> bool {
         self.round(round) == Some(Stage::Prepare)
@@ -277,7 +288,9 @@ mod tests {
         let mut exchange = spec().exchange;
         exchange.experts.as_mut().unwrap().refresh_every = 5;
         let before = |exchange: &crate::Exchange, round| {
-            let found = exchange.refresh_before(Round(round));
+            let found = exchange
+                .refreshes()
+                .and_then(|them| them.before(Round(round)));
             found.map_or(0, |round| round.0)
         };
         let all: Vec<u32> = (1..=12).map(|round| before(&exchange, round)).collect();
@@ -288,6 +301,17 @@ mod tests {
         assert_eq!(moved, [0, 0, 2, 2, 2, 2, 2, 7, 7, 7, 7, 7, 12]);
         exchange.experts.as_mut().unwrap().refresh_every = 1;
         assert_eq!(before(&exchange, 4), 3, "every plan is one round old");
+    }
+
+    #[test]
+    fn plans_after_an_end_come_from_before_its_statistics() {
+        let mut spec = spec();
+        spec.exchange.experts.as_mut().unwrap().refresh_every = 1;
+        (spec.rounds, spec.endless, spec.statistics.enabled) = (3, true, true);
+        let later = spec.extended_by([], Round(3)).spec;
+        let schedule = Schedule::of(&later);
+        let before = [3, 4, 5].map(|round| schedule.refresh_before(Round(round)).unwrap().0);
+        assert_eq!(before, [2, 2, 4], "round 3 adds up statistics");
     }
 
     #[test]

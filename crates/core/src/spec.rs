@@ -62,7 +62,7 @@ crate::config! {
         name: String = "federation".into(),
         /// The federated algorithm; `fednode algorithms` lists them.
         algorithm: String = "fedmoe-da".into(),
-        /// Rounds of training (1 to 100000).
+        /// Rounds of training up to the end, or to each end if `endless` is set (1 to 100000).
         rounds: u32 = 10,
         /// Whether the federation goes on after these rounds: by as many again, and so on, until its members are stopped. After each
         /// end the models are finished and can be used, and rows are read anew.

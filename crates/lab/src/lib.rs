@@ -12,7 +12,7 @@
 
 pub mod command;
 mod control;
-mod experimental;
+mod ending;
 mod report;
 mod simulate;
 mod swarm;

@@ -149,6 +149,13 @@ impl Regression {
         self.remembered.n_gathered
     }
 
+    /// Takes it that so many were added up, where that is not known.
+    pub(crate) fn count_from(&mut self, n: u32) {
+        if self.remembered.gathered.is_some() {
+            self.remembered.n_gathered.get_or_insert(n);
+        }
+    }
+
     /// Says that peers' sums make no line and why, once some have come.
     pub(crate) fn lacks(&self) -> Option<String> {
         if self.remembered.left_out {

@@ -184,26 +184,24 @@ impl AddressBook {
 
     /// Returns the addresses of a node, signed ones and hints.
     pub(crate) fn addresses(&self, node: &NodeId) -> Vec<Multiaddr> {
-        let record = |scope| {
-            self.records
-                .get(&(*node, scope))
-                .into_iter()
-                .flat_map(|entry| entry.addresses.clone())
-        };
         let hints = self
             .hints
             .get(node)
             .into_iter()
             .flat_map(|hint| hint.addresses.clone());
-        let mut addresses: Vec<Multiaddr> = record(Scope::Loopback)
-            .chain(record(Scope::Network))
-            .chain(hints)
-            .collect();
+        let mut addresses: Vec<Multiaddr> = self.signed(node).into_iter().chain(hints).collect();
         // A node often has one address in several records; each dial would try it again. Relays come last.
         addresses.sort_by(|a, b| (is_circuit(a), a).cmp(&(is_circuit(b), b)));
         addresses.dedup();
         addresses.truncate(MAX_ADDRESSES);
         addresses
+    }
+
+    /// Returns the addresses of a node in its own words.
+    pub(crate) fn signed(&self, node: &NodeId) -> Vec<Multiaddr> {
+        let scopes = [Scope::Loopback, Scope::Network].into_iter();
+        let entries = scopes.filter_map(|scope| self.records.get(&(*node, scope)));
+        entries.flat_map(|entry| entry.addresses.clone()).collect()
     }
 
     /// Visits the nodes with a known address, some twice.

@@ -205,7 +205,7 @@ impl Task {
                 let heard = self.parts.presence.heard().collect();
                 _ = reply.send(self.parts.dialing.absent(base, &heard));
             }
-            Command::Whereabouts(reply) => _ = reply.send(self.parts.dialing.whereabouts()),
+            Command::Whereabouts(reply) => _ = reply.send(self.parts.dialing.whereabouts(base)),
             Command::Follow(nodes) => self.parts.follow(nodes),
             Command::Ask(wanted) => self.parts.ask(&wanted),
             Command::Strike(node, reason) => self.parts.strike(node, reason),

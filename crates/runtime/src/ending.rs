@@ -144,7 +144,7 @@ impl Ending {
         else {
             return;
         };
-        if !base.config.exit_when_finished {
+        if !base.config.exit_when_finished || base.spec.endless {
             return;
         }
         let now = base.now();
@@ -257,9 +257,11 @@ impl<M: Machine> Driver<M> {
     /// # Errors
     /// A node that has rounds left is interrupted.
     pub(crate) fn on_stop_request(&mut self) -> Result<(), RunError> {
-        let outcome = if self.ending.is_finished() {
+        let outcome = if self.base.spec.endless {
+            Outcome::Stopped
+        } else if self.ending.is_finished() {
             Outcome::AllRounds
-        } else if self.base.role == Role::Aggregator || self.base.spec.endless {
+        } else if self.base.role == Role::Aggregator {
             Outcome::Stopped
         } else {
             return Err(RunError::Interrupted);

@@ -10,9 +10,9 @@
 //! on, and settings change for all in the same round. When a member is done with what it knew, it ends with
 //! [`Outcome::Extended`](crate::Outcome::Extended). Its caller reads data and settings anew then, and starts it again in the same
 //! process. A member that was away meanwhile hears of rounds that it does not know. If most of those who are here speak of them,
-//! it leaves out what it has missed. A single member cannot make others leave anything out.
+//! it leaves out what it has missed. A single member cannot make others leave out more than the organiser has signed.
 //!
-//! In an endless federation rounds are added after each end without anybody's word. The rest is the same.
+//! In an endless federation rounds are added after each end without anybody's word, and two voices are needed to leave any out.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -89,6 +89,8 @@ pub(crate) struct MoreRounds {
     /// How many statements there were when it was looked last.
     looked_at: Option<u64>,
     are_there: bool,
+    /// After which end the organiser changes settings of an endless federation, as far as it was said here.
+    changed: Round,
     /// In which rounds after the last that this member knows of others are.
     beyond: BTreeMap<NodeId, Round>,
     /// Whether it was said that what the organiser has said cannot be kept.
@@ -102,6 +104,7 @@ impl MoreRounds {
             looked_at: None,
             // An endless federation needs nobody's word to go on.
             are_there: spec.endless,
+            changed: spec.since(),
             beyond: BTreeMap::new(),
             complained: false,
         }
@@ -111,10 +114,24 @@ impl MoreRounds {
     pub(crate) fn look(&mut self, spec: &FederationSpec) -> Option<Result<String, String>> {
         let book = self.book.as_ref()?;
         let reached = book.reached();
-        if self.are_there || self.looked_at == Some(reached) {
+        if self.looked_at == Some(reached) {
             return None;
         }
         self.looked_at = Some(reached);
+        if spec.endless {
+            let end = book.last_change(spec);
+            let is_news = end > self.changed;
+            self.changed = self.changed.max(end);
+            let from = end.next();
+            return is_news.then(|| {
+                Ok(format!(
+                    "the organiser has changed settings: they count from round {from} on"
+                ))
+            });
+        }
+        if self.are_there {
+            return None;
+        }
         let followed = book.extended(spec, Round(spec.rounds));
         let (now, last) = (spec.rounds, followed.spec.rounds);
         if last > now {
@@ -143,7 +160,12 @@ impl MoreRounds {
         if !self.are_there {
             return None;
         }
-        let (last, heard) = (Round(spec.rounds), self.reached_by_most(here)?);
+        let here: Vec<NodeId> = here.collect();
+        // Nobody has signed how far an endless federation is. So one voice is not enough, where there can be two.
+        if spec.endless && spec.nodes > 2 && here.len() < 2 {
+            return None;
+        }
+        let (last, heard) = (Round(spec.rounds), self.reached_by_most(here.into_iter())?);
         let are_further = match (role, phase) {
             (_, Phase::Joining) | (Role::Aggregator, Phase::Exchanging) => heard > last,
             // The last round may just be closed. Once a later one is, it is over for good.
@@ -236,6 +258,29 @@ mod tests {
         assert_eq!(
             MoreRounds::of(None, &FederationSpec::default()).next_end(&FederationSpec::default()),
             None
+        );
+    }
+
+    #[test]
+    fn one_voice_is_not_enough_where_nobody_has_signed_how_far_others_are() {
+        let missed = |nodes: u32, rounds: &[u32]| {
+            let spec = FederationSpec {
+                nodes,
+                endless: true,
+                ..FederationSpec::default()
+            };
+            let mut more = MoreRounds::of(None, &spec);
+            let others = || (1..).zip(rounds);
+            others().for_each(|(n, round)| more.heard_of(member(n), Round(*round)));
+            let here = others().map(|(n, _)| member(n));
+            more.missed(&spec, (NODE, Phase::Joining), here)
+        };
+        assert_eq!(missed(5, &[99_999]), None);
+        assert_eq!(missed(5, &[99_999, 14]), Some(Round(13)));
+        assert_eq!(
+            missed(2, &[14]),
+            Some(Round(13)),
+            "there is only one other node"
         );
     }
 

@@ -87,9 +87,8 @@ impl Opened {
                 newest: newest.map(|record| record.round),
             };
             store.warnings.extend(found.missing());
-            let written = records::read(&records::path_in(folder))
+            let written = records::newest_rounds(&records::path_in(folder))
                 .map_err(|e| RunError::StateContent(e.to_string()))?;
-            let written = written.iter().map(|record| record.round).collect();
             Ok(Self {
                 me: identity.node_id(),
                 role,

@@ -256,7 +256,9 @@ impl Organiser {
             None => Round(MOST_ROUNDS),
         };
         let before = session.book.extended(agreed, done);
-        let before = before.trouble.map_or(Ok(before.spec), Err)?;
+        // An endless federation goes on without what cannot be followed.
+        let trouble = before.trouble.filter(|_| !agreed.endless);
+        let before = trouble.map_or(Ok(before.spec), Err)?;
         let extension = Extension {
             federation: agreed.id(),
             after: Round(before.rounds),

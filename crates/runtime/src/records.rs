@@ -1,6 +1,6 @@
 //! The file of a node's records: `metrics.jsonl`, one line per round ([`fednode_engine::book`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
@@ -10,6 +10,9 @@ use crate::status::RoundRecord;
 
 /// Most bytes of a line that is looked at.
 const MOST_OF_A_LINE: u64 = 1 << 20;
+
+/// Most bytes of the newest lines that a start looks at: some thousands of rounds.
+const NEWEST_BYTES: u64 = 8 << 20;
 
 /// What tells a line's round.
 #[derive(serde::Deserialize)]
@@ -67,6 +70,38 @@ fn is_torn(file: &mut std::fs::File) -> io::Result<bool> {
     Ok(last != [b'\n'])
 }
 
+/// Reads the rounds of the newest lines of `metrics.jsonl`: a federation without an end has ever more of them.
+///
+/// # Errors
+/// Fails if the disk does.
+pub(crate) fn newest_rounds(path: &Path) -> io::Result<BTreeSet<Round>> {
+    let text = newest_lines(path)?;
+    let of_line = |line: &str| serde_json::from_str::<OfRound>(line).ok();
+    Ok(text
+        .lines()
+        .filter_map(of_line)
+        .map(|line| line.round)
+        .collect())
+}
+
+/// Reads the newest whole lines, as far as they are looked at.
+fn newest_lines(path: &Path) -> io::Result<String> {
+    let mut file = match std::fs::File::open(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        file => file?,
+    };
+    let end = file.seek(SeekFrom::End(0))?;
+    let start = end.saturating_sub(NEWEST_BYTES);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(NEWEST_BYTES).read_to_end(&mut bytes)?;
+    if start > 0 {
+        let first = bytes.iter().position(|byte| *byte == b'\n');
+        bytes.drain(..first.map_or(bytes.len(), |newline| newline + 1));
+    }
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
 /// Reads `metrics.jsonl`. A torn last line, left by a crash, is passed over; of a round that was trained again after a
 /// restart the last record counts.
 ///
@@ -86,11 +121,15 @@ pub fn read(path: &Path) -> io::Result<Vec<RoundRecord>> {
 }
 
 /// Removes lines that a kill left: torn ones, and those of rounds that were trained again. Of each round the last line stays
-/// as it was written. Returns how many lines went.
+/// as it was written. Returns how many lines went. What an earlier start has tidied is not read again.
 ///
 /// # Errors
 /// Fails if the disk does; the file is as it was then.
 pub(crate) fn tidy(path: &Path) -> io::Result<usize> {
+    let newest = newest_lines(path)?;
+    if newest.lines().count() == newest_rounds(path)?.len() {
+        return Ok(0);
+    }
     let text = match std::fs::read_to_string(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
         text => text?,

@@ -4,11 +4,12 @@
 //! network ──every 20 s, and at the end──► state/addresses ──► the next start dials them, beside `peers`
 //! ```
 //!
-//! An address is only a hint of where a member is: the handshake proves who answers there. One address a line, with the
-//! member's id.
+//! Of members that were connected it keeps the addresses that they gave themselves. An address is only a hint of where a member is:
+//! the handshake proves who answers there. One address a line, with the member's id.
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fednode_core::NodeId;
@@ -26,6 +27,9 @@ const MOST_MEMBERS: usize = 256;
 const MOST_BYTES: u64 = 256 << 10;
 /// How often news are written down.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
+
+/// One writer at a time: the last write of a life may meet one that is under way.
+static WRITING: Mutex<()> = Mutex::new(());
 
 /// Addresses by member.
 type Whereabouts = BTreeMap<NodeId, Vec<Multiaddr>>;
@@ -63,7 +67,7 @@ pub(crate) fn keep(net: &Handle, state: &Path) -> AbortOnDropHandle<()> {
     }))
 }
 
-/// Writes down where members are now. Those of whom nothing is known now stay, as far as there is room.
+/// Writes down where members are now. Those that are not connected now stay, as far as there is room.
 pub(crate) async fn write(net: &Handle, state: &Path) {
     let now = by_member(net.whereabouts().await.into_iter());
     let file = state.join(FILE);
@@ -74,6 +78,7 @@ pub(crate) async fn write(net: &Handle, state: &Path) {
 }
 
 fn update(file: &Path, now: Whereabouts) -> std::io::Result<()> {
+    let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let before = load(file);
     let mut known = now;
     for (node, addresses) in &before {

@@ -40,6 +40,9 @@ const BLOCKING_THREADS: usize = 4;
 const ADDRESSES: usize = 64;
 /// How long tasks that block may take to end after the last word.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
+/// How long a node waits before it tries once more to go on after an end, and how long at most.
+const SHORTEST_WAIT: Duration = Duration::from_secs(2);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 /// A node's settings as they are typed. `--set` reaches every key of node.toml, described there.
 #[derive(Debug, Default, clap::Args)]
@@ -126,7 +129,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     result
 }
 
-/// Takes part once, and once more whenever the organiser has added rounds.
+/// Takes part once, and once more whenever rounds were added.
 async fn to_the_end(
     mut ready: Ready,
     config: &Config,
@@ -138,8 +141,30 @@ async fn to_the_end(
         let Outcome::Extended { done } = finished.outcome else {
             return Ok(finished);
         };
+        ready = match again(config, done, stop).await {
+            Some(ready) => ready,
+            None => return Ok(finished),
+        };
+    }
+}
+
+/// Reads settings and data anew after an end. What cannot be read just then is tried again: a table may be half copied, or a share
+/// away. Returns nothing once somebody stops it.
+async fn again(config: &Config, done: Round, stop: &CancellationToken) -> Option<Ready> {
+    let mut wait = SHORTEST_WAIT;
+    loop {
         // Reading data and building a model block, and nothing else runs meanwhile but what serves the model.
-        ready = tokio::task::block_in_place(|| Ready::of(config, done))?;
+        match tokio::task::block_in_place(|| Ready::of(config, done)) {
+            Ok(ready) => return Some(ready),
+            Err(error) => tracing::warn!(
+                "this node cannot go on after the end of round {done}: {error:#}; it tries again in {} s",
+                wait.as_secs()
+            ),
+        }
+        tokio::select! {
+            () = stop.cancelled() => return None,
+            () = tokio::time::sleep(wait) => wait = LONGEST_WAIT.min(2 * wait),
+        }
     }
 }
 

@@ -260,18 +260,20 @@ impl FederationSpec {
 
     /// Refuses what more rounds would break.
     pub(super) fn check_end(&self) -> Result<(), ConfigError> {
+        let on = if self.endless {
+            "be `endless`"
+        } else {
+            "be extended"
+        };
         if self.privacy.epsilon.is_some() {
-            return Err(ConfigError(
-                "with `privacy.epsilon` a federation cannot be extended, nor be `endless`: the promise is for the rounds that were agreed on"
-                    .to_owned(),
-            ));
+            return Err(ConfigError(format!(
+                "with `privacy.epsilon` a federation cannot {on}: the promise is for the rounds that were agreed on"
+            )));
         }
         if self.privacy.sums == Sums::Masked {
-            return Err(ConfigError(
-                "a federation with masked sums cannot be extended, nor be `endless`: the difference of two sums could tell what one node has \
-                 changed in between"
-                    .to_owned(),
-            ));
+            return Err(ConfigError(format!(
+                "a federation with masked sums cannot {on}: the difference of two sums could tell what one node has changed in between"
+            )));
         }
         Ok(())
     }
@@ -466,7 +468,7 @@ mod tests {
                 .to_string()
                 .contains("`training.local_epochs` is out of range")
         );
-        // Who hears of it late takes it up at its next end.
+        // Who hears of it late takes it up at its next end, since it begins with what was agreed on then.
         let late = endless.extended_by([], Round(6)).spec;
         assert_eq!(
             late.extended_by(&said[..1], Round(9))

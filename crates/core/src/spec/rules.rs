@@ -74,6 +74,11 @@ fn general(spec: &FederationSpec) -> Vec<Check> {
             "1 to 100 characters",
         ),
         (
+            !spec.endless || !spec.data.partition.contains("+drift:"),
+            "endless",
+            "false where data drift (`+drift:`): a drift has an end",
+        ),
+        (
             (1..=MOST_ROUNDS).contains(&spec.original().rounds)
                 && (spec.endless || spec.rounds <= MOST_ROUNDS),
             "rounds",

@@ -42,16 +42,7 @@ pub(super) fn use_of(offers: &[ExpertOffer], slot: Slot) -> f64 {
 /// Returns the other nodes whose proxies of the newest refresh are known, those with the most similar expert first;
 /// nobody where there are no proxies.
 pub(super) fn ranked_by_similarity(shared: &Shared) -> Vec<NodeId> {
-    let exchange = &shared.spec.exchange;
-    let newest = exchange.refresh_before(shared.memory.round.next());
-    // The round of statistics has no proxies.
-    let newest = newest.and_then(|round| {
-        if shared.schedule.gathers_statistics_in(round) {
-            exchange.refresh_before(round)
-        } else {
-            Some(round)
-        }
-    });
+    let newest = shared.schedule.refresh_before(shared.memory.round.next());
     let known = newest.and_then(|round| {
         let lineage = shared.view.nodes().local(shared.me, round)?.lineage;
         Some(shared.view.nodes().proxies(round, lineage))
@@ -75,7 +66,7 @@ pub(super) fn renew(shared: &mut Shared) {
     // A node that rested in the last refresh has no newer plan; one that has outlived its rounds is none.
     let plan = &mut shared.memory.plan;
     plan.take_if(|plan| plan.round.0 + exchange.refresh_every < round.0);
-    let Some(last) = shared.spec.exchange.refresh_before(round) else {
+    let Some(last) = shared.schedule.refresh_before(round) else {
         return;
     };
     if plan.as_ref().is_some_and(|plan| plan.round == last) {

@@ -15,7 +15,7 @@ use fednode_runtime::settings::Network;
 use fednode_runtime::status::RoundRecord;
 
 use crate::control::{self, Compared, Worth};
-use crate::experimental;
+use crate::ending;
 use crate::swarm::collect::{self, Observed};
 use crate::swarm::folder::Folder;
 use crate::swarm::run::{self, Outcome, Plan};
@@ -148,7 +148,7 @@ fn prepare(args: &Args, sources: &Sources) -> anyhow::Result<(FederationSpec, Di
     data::warn_of_table(sources.of_node(0), None)?;
     let federation = sources.suit(&args.federation)?;
     let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
-    experimental::ends(&spec)?;
+    ending::check(&spec)?;
     if args.global_test {
         Everyone::check(&spec)?;
     }

@@ -24,7 +24,7 @@ use super::play::Play;
 use super::progress::{Counts, Progress};
 use super::run::{Means, scenario};
 use super::table::Row;
-use crate::experimental;
+use crate::ending;
 use crate::swarm::folder::Folder;
 use crate::swarm::summary::{BytesPerRound, mean};
 use fednode_cli::dotted::Assignment;
@@ -116,7 +116,7 @@ impl Prepared {
         let paper = Assignment::new("algorithm", FederationSpec::default().algorithm);
         federation.defaults.insert(0, paper);
         let spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
-        experimental::ends(&spec)?;
+        ending::check(&spec)?;
         memory::check_toys(spec.nodes as usize, wanted.toy_floats as usize)?;
         Ok(Self {
             spec,

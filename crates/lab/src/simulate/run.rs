@@ -27,7 +27,7 @@ use super::progress::{Counts, Progress};
 use super::saver::Saver;
 use super::snapshot;
 use super::table::Learned;
-use crate::experimental;
+use crate::ending;
 use crate::swarm::folder::Folder;
 use crate::swarm::summary::Summary;
 use fednode_cli::data::{Division, ShardFacts, Sources};
@@ -93,7 +93,7 @@ impl Run {
         let facts = sources.facts()?;
         let federation = sources.suit(&self.federation)?;
         let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
-        experimental::ends(&spec)?;
+        ending::check(&spec)?;
         if let Some(lies) = &self.lies {
             lies.change(&mut spec).or_fail(ExitCode::Configuration)?;
         }

@@ -34,6 +34,13 @@ impl Agreement {
         self.remembered.n_gathered
     }
 
+    /// Takes it that so many were added up, where that is not known.
+    pub(crate) fn count_from(&mut self, n: u32) {
+        if self.remembered.gathered.is_some() {
+            self.remembered.n_gathered.get_or_insert(n);
+        }
+    }
+
     /// Adds up over the training samples of a round.
     pub(crate) fn gather(&mut self, round: Round, samples: &Samples, device: &Device) {
         let mut classes = self.by_class(samples, device);

@@ -95,6 +95,13 @@ impl Learner {
             agreement.is_some_and(|own| self.is_due(round, own.gathered_in(), own.n_gathered())),
             regression.is_some_and(|own| self.is_due(round, own.gathered_in(), own.n_gathered())),
         ];
+        let n_samples = self.data.train.len() as u32;
+        if let Some(agreement) = &mut self.parts.agreement {
+            agreement.count_from(n_samples);
+        }
+        if let Some(regression) = &mut self.parts.regression {
+            regression.count_from(n_samples);
+        }
         let device = &self.parts.device;
         if let Some(agreement) = &mut self.parts.agreement
             && is_due[0]
@@ -131,13 +138,13 @@ impl Learner {
 
     /// Tells whether samples are to be added up in a round, where so many were in an earlier one.
     fn is_due(&self, round: Round, gathered: Option<Round>, n_gathered: Option<u32>) -> bool {
-        let Some(gathered) = gathered else {
+        if gathered.is_none() {
             return true;
-        };
+        }
         let has_others = || match n_gathered {
             Some(before) => self.may_publish_again(before as usize),
-            // A state of an earlier version does not say how many they were.
-            None => gathered <= self.schedule.since(),
+            // A state of an earlier version does not say how many they were. From now on the samples of today count.
+            None => false,
         };
         self.schedule.refreshes_in(round) && (self.data.train.drift() || has_others())
     }

@@ -62,15 +62,16 @@ impl Dialing {
         }
     }
 
-    /// Returns where other members can be dialed without a relay, with their ids.
-    pub(super) fn whereabouts(&self) -> Vec<Multiaddr> {
-        let nodes: BTreeSet<NodeId> = self.addresses.nodes().collect();
+    /// Returns where the connected members can be dialed without a relay, in their own words, with their ids. What others say of them
+    /// is left out.
+    pub(super) fn whereabouts(&self, base: &Base) -> Vec<Multiaddr> {
         let of_node = |node: NodeId| {
-            let addresses = self.addresses.addresses(&node).into_iter();
+            let addresses = self.addresses.signed(&node).into_iter();
             let direct = addresses.filter(|address| !is_circuit(address));
             direct.map(move |address| address.with(Protocol::P2p(peer_id(&node))))
         };
-        nodes.into_iter().flat_map(of_node).collect()
+        let connected = base.peers.welcome().map(|(node, _)| *node);
+        connected.flat_map(of_node).collect()
     }
 
     /// Makes the dialer try nodes that a fetch waits for or that this node follows.

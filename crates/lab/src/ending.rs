@@ -8,7 +8,7 @@ use fednode_runtime::exit::ExitCode;
 ///
 /// # Errors
 /// Names the key.
-pub(crate) fn ends(spec: &FederationSpec) -> anyhow::Result<()> {
+pub(crate) fn check(spec: &FederationSpec) -> anyhow::Result<()> {
     if !spec.endless {
         return Ok(());
     }
