@@ -52,7 +52,7 @@ impl Current {
 
 /// Opens a model for a server: what reads requests, and what predicts.
 ///
-/// A node's model is replaced by those of later rounds as long as the server runs, until it is the final one.
+/// A node's model is replaced by those of later rounds and ends as long as the server runs.
 ///
 /// # Errors
 /// Fails if there is no model, or if it cannot predict.
@@ -74,7 +74,7 @@ pub(crate) fn open(
     };
     // The first prediction takes longer than others, and says whether there can be any.
     predicting.warm_up().or_fail(ExitCode::State)?;
-    if model.is_under_way {
+    if args.may_change() {
         newer::follow(&current, args, &takes, device, stamp)?;
     }
     Ok((Served { takes, current }, predicting))

@@ -1,6 +1,6 @@
 //! A closed federation of two real processes in one folder: the organiser in `a`, members in folders beside it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::{Process, fednode, json_of, run};
@@ -73,4 +73,36 @@ pub fn start_command(folder: &Path, dir: &str) -> Command {
         .args(["start", "--device", "cpu", "--listen", LISTEN, "--config"])
         .arg(folder.join(dir).join("node.toml"));
     start
+}
+
+/// A table of two classes, told apart by where their points are.
+///
+/// # Panics
+/// If it cannot be written.
+pub fn table(path: &Path, rows: usize) {
+    let row = |at: usize| {
+        let class = at % 2;
+        let place = class as f64 + 0.3 * ((at * 37 % 100) as f64 / 100.0 - 0.5);
+        format!("{place:.3},{:.3},{}\n", 1.0 - place, ["no", "yes"][class])
+    };
+    let rows: String = (0..rows).map(row).collect();
+    std::fs::write(path, format!("x,y,class\n{rows}")).expect("a table");
+}
+
+/// Starts two nodes with tables of 200 rows each; `arguments` are further flags of `fednode init`. Returns them, and the table of
+/// the second one.
+pub fn two_with_tables(folder: &Path, arguments: &[&str]) -> ([Process; 2], PathBuf) {
+    let tables = ["a", "b"].map(|name| folder.join(format!("{name}.csv")));
+    tables.iter().for_each(|path| table(path, 200));
+    let [of_a, of_b] = tables
+        .each_ref()
+        .map(|path| format!("csv:{},label=class", path.display()));
+    let own = ["--partition", "own", "--data", &of_a];
+    organise(folder, &[&own[..], arguments].concat());
+    let a = start_organiser(folder);
+    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    let joining = join_with(folder, &line, "b", &["--data", &of_b]);
+    let b = start_member(joining, folder, "b");
+    let [_, table_of_b] = tables;
+    ([a, b], table_of_b)
 }

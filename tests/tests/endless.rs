@@ -3,9 +3,11 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use fednode_e2e::closed::{
     join, of_organiser, organise, start_again, start_member, start_organiser, ticket,
+    two_with_tables,
 };
 use fednode_e2e::{Federation, Process, assert_fails, fednode, json_of, round, run, signal};
 use rustix::process::Signal;
@@ -96,6 +98,27 @@ fn a_federation_without_an_end_goes_on_until_it_is_stopped() {
     assert!(run(stop).status.success());
     assert_eq!(b.wait().code(), Some(0), "{}", b.log());
     drop((a, c));
+}
+
+/// A table is away when an end comes, and is put back.
+#[test]
+fn a_node_that_cannot_read_its_table_at_an_end_goes_on_once_it_can() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let (nodes, table_of_b) = two_with_tables(folder, &["--rounds", "20", "--set", "endless=true"]);
+    let [a, b] = nodes;
+    reaches(&b, 2);
+    let elsewhere = folder.join("elsewhere");
+    std::fs::rename(&table_of_b, &elsewhere).unwrap();
+    // It has no status meanwhile.
+    let begun = Instant::now();
+    while !b.log().contains("cannot go on after the end of round") {
+        assert!(begun.elapsed() < Duration::from_secs(60), "{}", b.log());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    std::fs::rename(&elsewhere, &table_of_b).unwrap();
+    let now = round(&reaches(&a, 20));
+    reaches(&b, now + 2);
 }
 
 /// Without an organiser nobody has to say that it goes on. An aggregator that comes back later begins where the others are.

@@ -2,13 +2,13 @@
 #![allow(clippy::unwrap_used)]
 
 use std::os::unix::net::UnixDatagram;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::sync::mpsc;
 
 use fednode_e2e::closed::{
-    LISTEN, join, join_with, of_organiser, organise, start_again, start_command, start_member,
-    start_organiser, ticket,
+    LISTEN, join, of_organiser, organise, start_again, start_command, start_member,
+    start_organiser, table, ticket, two_with_tables,
 };
 use fednode_e2e::{Process, assert_fails, fedboot, fednode, is_finished, json_of, round, run};
 use serde_json::Value;
@@ -210,40 +210,12 @@ fn a_service_that_goes_on_does_not_say_that_it_stops() {
     assert_eq!((count("READY=1"), count("STOPPING=1")), (2, 0), "{heard:?}");
 }
 
-/// A table of two classes, told apart by where their points are.
-fn table(path: &Path, rows: usize) {
-    let row = |at: usize| {
-        let class = at % 2;
-        let place = class as f64 + 0.3 * ((at * 37 % 100) as f64 / 100.0 - 0.5);
-        format!("{place:.3},{:.3},{}\n", 1.0 - place, ["no", "yes"][class])
-    };
-    let rows: String = (0..rows).map(row).collect();
-    std::fs::write(path, format!("x,y,class\n{rows}")).unwrap();
-}
-
-/// Starts two nodes with tables of 200 rows each. Returns them, and the table of the second one.
-fn two_with_tables(folder: &Path, rounds: &str) -> ([Process; 2], PathBuf) {
-    let tables = ["a", "b"].map(|name| folder.join(format!("{name}.csv")));
-    tables.iter().for_each(|path| table(path, 200));
-    let [of_a, of_b] = tables
-        .each_ref()
-        .map(|path| format!("csv:{},label=class", path.display()));
-    let own = ["--rounds", rounds, "--partition", "own", "--data", &of_a];
-    organise(folder, &own);
-    let a = start_organiser(folder);
-    let line = ticket(folder, &["invite", "ward-b", "--json"]);
-    let joining = join_with(folder, &line, "b", &["--data", &of_b]);
-    let b = start_member(joining, folder, "b");
-    let [_, table_of_b] = tables;
-    ([a, b], table_of_b)
-}
-
 /// All have ended, rows were appended to a table, and a setting is changed. With the same command as before they go on.
 #[test]
 fn a_federation_that_has_ended_goes_on_with_more_rows_and_another_setting() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let ([mut a, mut b], table_of_b) = two_with_tables(folder, "2");
+    let ([mut a, mut b], table_of_b) = two_with_tables(folder, &["--rounds", "2"]);
     for node in [&mut a, &mut b] {
         done(node, 2);
         node.kill();
@@ -280,7 +252,7 @@ fn a_federation_that_has_ended_goes_on_with_more_rows_and_another_setting() {
 fn rows_that_are_appended_while_a_node_runs_are_trained_on_from_the_next_round_on() {
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
-    let ([a, b], table_of_b) = two_with_tables(folder, "100000");
+    let ([a, b], table_of_b) = two_with_tables(folder, &["--rounds", "100000"]);
     let begun = b.wait_for("two rounds", |status| round(status) > 2);
     let samples = |status: &Value, of: &str| status["trainer"][of].as_u64().unwrap();
     let before = samples(&begun, "train_samples");

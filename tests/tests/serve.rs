@@ -404,6 +404,29 @@ fn a_running_node_answers_with_its_newest_model() {
 
 /// Waits until something is so.
 #[track_caller]
+/// A final model is not the last one where the federation goes on.
+#[test]
+fn a_node_whose_federation_goes_on_answers_with_the_model_of_its_newest_end() {
+    let endless = ["--set", "endless=true", "--algorithm", "fedavg"];
+    let federation = Federation::new(2, 3, &endless);
+    let (_hub, address) = federation.start_aggregator();
+    let serve = ["--set", "serve=127.0.0.1:0"];
+    let node = federation.start_node(1, &[&address], &serve);
+    let _other = federation.start_node(2, &[&address], &[]);
+    let access_file = node.state.join("serve.json");
+    wait("an access file", || access_file.exists());
+    let access: Value = serde_json::from_slice(&std::fs::read(&access_file).unwrap()).unwrap();
+    let [place, token] = ["address", "token"].map(|key| access[key].as_str().unwrap());
+    let end = || {
+        let (_, facts) = ask((place, token), "GET /v1/model", "", b"");
+        let round = facts["round"].as_u64();
+        round.filter(|_| facts["is_final"] == true)
+    };
+    wait("a final model", || end().is_some());
+    let first = end().unwrap();
+    wait("that of a later end", || end() > Some(first));
+}
+
 fn wait(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {

@@ -119,6 +119,11 @@ impl ModelArgs {
         }
     }
 
+    /// Tells whether another model may take this one's place: that of a later round or end. An exported one stays.
+    pub fn may_change(&self) -> bool {
+        self.model.is_none()
+    }
+
     /// Tells one model of a state folder from another without reading it. An exported model never changes.
     ///
     /// # Errors

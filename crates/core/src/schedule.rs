@@ -91,7 +91,7 @@ impl Stages {
         let ends = || spec.extensions().iter().map(|more| more.after);
         let gathering = match spec.endless {
             _ if !spec.statistics.enabled => Gathering::Never,
-            true => Gathering::Every(spec.original().rounds.max(1)),
+            true => Gathering::Every(spec.term()),
             false => Gathering::In(ends().chain([Round(spec.rounds)]).collect()),
         };
         Self {

@@ -16,7 +16,8 @@ use crate::unlabelled::Takes;
 /// How often is looked for a newer model. Reading one every two seconds made one request in a hundred a few milliseconds slower.
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Replaces the model by newer ones on a thread of its own, until nobody is served any more or the model is final.
+/// Replaces the model by newer ones on a thread of its own, until nobody is served any more. A final model is followed by that of
+/// the next end, where rounds are added.
 ///
 /// # Errors
 /// Fails if the system refuses a thread.
@@ -60,8 +61,7 @@ impl Following {
                 return;
             };
             match self.look(&current) {
-                Ok(true) => return,
-                Ok(false) => self.told.clear(),
+                Ok(()) => self.told.clear(),
                 Err(error) => {
                     // A checkpoint may be replaced while it is read. The next look finds the one after it.
                     let text = format!("{error:#}");
@@ -74,11 +74,11 @@ impl Following {
         }
     }
 
-    /// Reads the model if it is another one, and returns whether it is the final one.
-    fn look(&mut self, current: &Current) -> anyhow::Result<bool> {
+    /// Reads the model if it is another one.
+    fn look(&mut self, current: &Current) -> anyhow::Result<()> {
         let stamp = self.args.stamp()?;
         if stamp == self.stamp {
-            return Ok(false);
+            return Ok(());
         }
         let model = self.args.load()?;
         let learner = model.learner_on(&self.takes.blank()?, &self.device)?;
@@ -90,6 +90,6 @@ impl Following {
         );
         current.replace(learner, facts);
         self.stamp = stamp;
-        Ok(!model.is_under_way)
+        Ok(())
     }
 }

@@ -85,7 +85,7 @@ impl FederationSpec {
     /// # Errors
     /// Says why this federation cannot go on, or which setting cannot be changed.
     pub fn extended(&self, extension: &Extension) -> Result<Self, ConfigError> {
-        let term = self.original().rounds;
+        let term = self.term();
         if extension.after.0 != self.rounds {
             return Err(ConfigError(format!(
                 "the extension follows round {}, and the last round is {}",
@@ -177,7 +177,7 @@ impl FederationSpec {
         extensions: impl IntoIterator<Item = &'a Extension>,
         done: Round,
     ) -> Followed {
-        let (term, id) = (self.original().rounds.max(1), self.id());
+        let (term, id) = (self.term(), self.id());
         let (mut spec, mut trouble) = (self.clone(), None);
         for extension in extensions {
             let after = extension.after;
@@ -210,9 +210,14 @@ impl FederationSpec {
         self.rounds = last.0;
     }
 
+    /// Returns how many rounds lie between two ends of an endless federation.
+    pub fn term(&self) -> u32 {
+        self.original().rounds.max(1)
+    }
+
     /// Returns the first end after a round, from which on an endless federation can have other settings; nothing if it has an end.
     pub fn end_after(&self, round: Round) -> Option<Round> {
-        let term = self.original().rounds.max(1);
+        let term = self.term();
         let terms = (round.0 / term).saturating_add(1);
         self.endless.then(|| Round(terms.saturating_mul(term)))
     }
@@ -220,7 +225,7 @@ impl FederationSpec {
     /// Returns the end before the rounds that were added last; 0 if none were.
     pub fn since(&self) -> Round {
         match self.extensions().last() {
-            _ if self.endless => Round(self.rounds.saturating_sub(self.original().rounds)),
+            _ if self.endless => Round(self.rounds.saturating_sub(self.term())),
             None => Round::ZERO,
             Some(extension) => extension.after,
         }
@@ -230,7 +235,7 @@ impl FederationSpec {
     /// the first end, and begins anew after each (SGDR: Loshchilov and Hutter, ICLR 2017).
     pub fn scheduled_rounds(&self) -> u32 {
         match self.endless {
-            true => self.original().rounds,
+            true => self.term(),
             false => self.rounds,
         }
     }
@@ -470,21 +475,11 @@ mod tests {
         );
         // Who hears of it late takes it up at its next end, since it begins with what was agreed on then.
         let late = endless.extended_by([], Round(6)).spec;
-        assert_eq!(
-            late.extended_by(&said[..1], Round(9))
-                .spec
-                .training
-                .local_epochs,
-            before
-        );
-        assert_eq!(
-            endless
-                .extended_by(&said[..1], Round(9))
-                .spec
-                .training
-                .local_epochs,
-            7
-        );
+        let epochs_after = |spec: &FederationSpec| {
+            let followed = spec.extended_by(&said[..1], Round(9));
+            followed.spec.training.local_epochs
+        };
+        assert_eq!([late, endless].each_ref().map(epochs_after), [before, 7]);
     }
 
     #[test]
