@@ -6,7 +6,8 @@
 //! ```
 //!
 //! `FEDNODE_LOG=libp2p_dcutr=debug,fednode_net=debug` says more on standard error.
-//! A member listens at LISTEN (`none`: it only dials; `upnp:ADDRESS`: it asks its router to forward the port). It waits SECONDS for a direct way after the first exchange.
+//! A member listens at LISTEN (`none`: it only dials; `upnp:ADDRESS`: it asks its router to forward the port). It waits SECONDS for a
+//! direct way after the first exchange.
 #![allow(clippy::print_stdout, reason = "it is a command")]
 
 use std::collections::BTreeMap;

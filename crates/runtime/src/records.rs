@@ -75,13 +75,14 @@ fn is_torn(file: &mut std::fs::File) -> io::Result<bool> {
 /// # Errors
 /// Fails if the disk does.
 pub(crate) fn newest_rounds(path: &Path) -> io::Result<BTreeSet<Round>> {
-    let text = newest_lines(path)?;
-    let of_line = |line: &str| serde_json::from_str::<OfRound>(line).ok();
-    Ok(text
+    newest_lines(path).map(|text| rounds_of(&text))
+}
+
+fn rounds_of(text: &str) -> BTreeSet<Round> {
+    let lines = text
         .lines()
-        .filter_map(of_line)
-        .map(|line| line.round)
-        .collect())
+        .filter_map(|line| serde_json::from_str(line).ok());
+    lines.map(|line: OfRound| line.round).collect()
 }
 
 /// Reads the newest whole lines, as far as they are looked at.
@@ -127,7 +128,7 @@ pub fn read(path: &Path) -> io::Result<Vec<RoundRecord>> {
 /// Fails if the disk does; the file is as it was then.
 pub(crate) fn tidy(path: &Path) -> io::Result<usize> {
     let newest = newest_lines(path)?;
-    if newest.lines().count() == newest_rounds(path)?.len() {
+    if newest.lines().count() == rounds_of(&newest).len() {
         return Ok(0);
     }
     let text = match std::fs::read_to_string(path) {
@@ -174,6 +175,27 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert_eq!(text.lines().count(), 2);
         assert_eq!(tidy(&path).unwrap(), 0, "nothing is left to tidy");
+    }
+
+    #[test]
+    fn a_start_looks_at_the_newest_lines_of_a_long_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path_in(folder.path());
+        assert_eq!(newest_rounds(&path).unwrap(), BTreeSet::new(), "no file");
+        let pad = "x".repeat(1 << 20);
+        let line = |round: u32| format!("{{\"round\":{round},\"pad\":\"{pad}\"}}\n");
+        let text: String = (1..=10).map(line).collect();
+        std::fs::write(&path, &text).unwrap();
+        let newest: Vec<u32> = newest_rounds(&path)
+            .unwrap()
+            .iter()
+            .map(|one| one.0)
+            .collect();
+        assert_eq!(newest, [4, 5, 6, 7, 8, 9, 10], "whole lines of 8 MiB");
+        assert_eq!(tidy(&path).unwrap(), 0);
+        std::fs::write(&path, text.clone() + &line(10)).unwrap();
+        assert_eq!(tidy(&path).unwrap(), 1, "trained again after a kill");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
     }
 
     #[test]

@@ -23,7 +23,9 @@ use crate::base::on_worker;
 const FILE: &str = "addresses";
 /// Members that are remembered.
 const MOST_MEMBERS: usize = 256;
-/// Largest file that is read: addresses are short.
+/// Addresses that are remembered of each.
+const MOST_ADDRESSES: usize = 4;
+/// Largest file that is read, above what so many addresses take.
 const MOST_BYTES: u64 = 256 << 10;
 /// How often news are written down.
 const LOOK_EVERY: Duration = Duration::from_secs(20);
@@ -50,7 +52,10 @@ fn by_member(addresses: impl Iterator<Item = Multiaddr>) -> Whereabouts {
     let mut known = Whereabouts::new();
     for address in addresses {
         if let Some(node) = node_of(&address) {
-            known.entry(node).or_default().push(address);
+            let of_node = known.entry(node).or_default();
+            if of_node.len() < MOST_ADDRESSES {
+                of_node.push(address);
+            }
         }
     }
     known
@@ -127,6 +132,22 @@ mod tests {
         read.sort();
         expected.sort();
         assert_eq!(read, expected);
+    }
+
+    #[test]
+    fn the_largest_file_can_be_read_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join(FILE);
+        // A name of 120 bytes: no longer one is told.
+        let name = "n".repeat(57);
+        let of_one = |node: NodeId| {
+            let at = |port: u16| format!("/dns4/{name}.{name}.org/tcp/{port}/p2p/{node}");
+            (1..=16).map(at).collect::<Vec<String>>()
+        };
+        let many = (0..300).map(|_| of_one(member())).collect::<Vec<_>>();
+        let many = many.iter().flatten().map(|text| text.parse().unwrap());
+        update(&file, by_member(many)).unwrap();
+        assert_eq!(read(folder.path()).len(), MOST_MEMBERS * MOST_ADDRESSES);
     }
 
     #[test]
