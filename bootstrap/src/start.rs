@@ -7,7 +7,7 @@ use std::time::Duration;
 use fednode_core::{FederationSpec, Round};
 use fednode_runtime::settings::bytes_of_mib;
 use fednode_runtime::{
-    ExitCode as Cause, MemberConfig, Outcome, run_aggregator, signals, telemetry,
+    ExitCode as Cause, MemberConfig, Outcome, Process, run_aggregator, signals, telemetry,
 };
 use tokio::sync::mpsc;
 
@@ -53,6 +53,7 @@ async fn run(
     if stop_when_stdin_closes {
         signals::stop_when_stdin_closes(stop.clone());
     }
+    let mut process = Process::new(stop);
     loop {
         let (told, mut addresses) = mpsc::channel(ADDRESSES);
         member.on_listening = Some(told);
@@ -62,12 +63,16 @@ async fn run(
             }
             Ok::<(), Failure>(())
         });
-        let result = run_aggregator(member, stop.clone()).await;
+        let result = run_aggregator(member, &mut process).await;
         printing.abort();
         let finished = result.map_err(|error| Failure::new(error.exit_code(), error))?;
         let Outcome::Extended { done } = finished.outcome else {
             return Ok(());
         };
+        if process.stop().is_cancelled() {
+            process.close().await;
+            return Ok(());
+        }
         member = resolve(config, done)?;
     }
 }

@@ -3,7 +3,6 @@
 
 use std::path::Path;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use fednode_e2e::closed::{
     join, of_organiser, organise, start_again, start_member, start_organiser, ticket,
@@ -110,12 +109,16 @@ fn a_node_that_cannot_read_its_table_at_an_end_goes_on_once_it_can() {
     reaches(&b, 2);
     let elsewhere = folder.join("elsewhere");
     std::fs::rename(&table_of_b, &elsewhere).unwrap();
-    // It has no status meanwhile.
-    let begun = Instant::now();
-    while !b.log().contains("cannot go on after the end of round") {
-        assert!(begun.elapsed() < Duration::from_secs(60), "{}", b.log());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    let waits = b.wait_for("a table that is away", |status| {
+        let waits = &status["waiting_for"][0];
+        let remedy = waits["remedy"].as_str().unwrap_or_default();
+        waits["what"]
+            .as_str()
+            .unwrap_or_default()
+            .contains("its samples")
+            && remedy.contains("tries again by itself")
+    });
+    assert_eq!(waits["finished"], true);
     std::fs::rename(&elsewhere, &table_of_b).unwrap();
     let now = round(&reaches(&a, 20));
     reaches(&b, now + 2);

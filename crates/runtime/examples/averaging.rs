@@ -19,7 +19,7 @@ use std::time::Duration;
 use fednode_core::work::{self, Evaluations, Order, Update, Watch, WorkError, Worker};
 use fednode_core::{Averaging, Exchange, FederationSpec, ParamSet, Rule, Weighting};
 use fednode_runtime::records::{path_in as records_path, read as read_records};
-use fednode_runtime::{MemberConfig, Trainer, TrainerCard, run_aggregator, run_node};
+use fednode_runtime::{MemberConfig, Process, Trainer, TrainerCard, run_aggregator, run_node};
 use tokio_util::sync::CancellationToken;
 
 type Outcome<T = ()> = Result<T, Box<dyn Error>>;
@@ -55,7 +55,7 @@ async fn run() -> Outcome {
                 ..TrainerCard::default()
             };
             let trainer = Trainer::of(Box::new(vector), card);
-            run_node(config, trainer, CancellationToken::new()).await?;
+            run_node(config, trainer, &mut process()).await?;
             Ok(())
         }
         words => {
@@ -145,10 +145,16 @@ async fn aggregate(spec: FederationSpec, state: &str) -> Outcome {
         }
         std::future::pending::<()>().await;
     };
+    let mut process = process();
     tokio::select! {
-        finished = run_aggregator(config, CancellationToken::new()) => Ok(finished.map(|_| ())?),
+        finished = run_aggregator(config, &mut process) => Ok(finished.map(|_| ())?),
         () = says => Ok(()),
     }
+}
+
+/// A process that nobody stops.
+fn process() -> Process {
+    Process::new(CancellationToken::new())
 }
 
 fn config(spec: FederationSpec, state: &str) -> MemberConfig {

@@ -113,7 +113,7 @@ pub(crate) enum Answer {
     Finalised(Result<Box<LastStage>, RunError>),
 }
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine> Driver<'_, M> {
     /// Takes an answer.
     ///
     /// # Errors

@@ -31,11 +31,6 @@ impl Clock {
         self.started_at + self.started.elapsed()
     }
 
-    /// Returns seconds since the process started.
-    pub(crate) fn uptime_seconds(&self) -> f64 {
-        self.started.elapsed().as_secs_f64()
-    }
-
     /// Returns the moment at which a timestamp is reached, now if it is past.
     pub(crate) fn instant_of(&self, at: Timestamp) -> tokio::time::Instant {
         tokio::time::Instant::from_std(self.started + at.since(self.started_at))

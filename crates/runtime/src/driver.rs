@@ -27,14 +27,13 @@ use fednode_engine::{Input, Note, Output};
 use fednode_net::{Event, MemberBook};
 use tokio::sync::mpsc;
 use tokio::task::{JoinError, JoinHandle};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 use tracing::{debug, info};
 
 use crate::answers::Answer;
 use crate::base::Base;
 use crate::checkpointing::Keeper;
-use crate::control::{Request, Server};
+use crate::control::Request;
 use crate::desk::Desk;
 use crate::ending::{Ending, Finished, Outcome};
 use crate::error::RunError;
@@ -42,8 +41,8 @@ use crate::extending::MoreRounds;
 use crate::fetches::Fetches;
 use crate::machine::Machine;
 use crate::notes::WaitLog;
+use crate::process::Process;
 use crate::publisher::Publisher;
-use crate::service::Manager;
 use crate::standing::Standing;
 use crate::timers::Timers;
 use crate::watched::Watched;
@@ -54,7 +53,7 @@ use crate::work;
 const TICK: Duration = Duration::from_secs(1);
 
 /// One member at work.
-pub(crate) struct Driver<M> {
+pub(crate) struct Driver<'p, M> {
     pub(crate) machine: Watched<M>,
     pub(crate) base: Base,
     pub(crate) desk: Desk,
@@ -69,15 +68,13 @@ pub(crate) struct Driver<M> {
     pub(crate) more: MoreRounds,
     pub(crate) withdrawals: Withdrawals,
     pub(crate) inlets: Inlets,
-    manager: Manager,
+    pub(crate) process: &'p mut Process,
 }
 
 /// What comes from outside, beside the answers of its own tasks.
 pub(crate) struct Inlets {
-    pub(crate) control: Option<Server>,
     pub(crate) events: mpsc::Receiver<Event>,
     pub(crate) net_task: JoinHandle<()>,
-    pub(crate) stop: CancellationToken,
     /// Keeps what is written of members up to date.
     pub(crate) roll: Option<AbortOnDropHandle<()>>,
     /// Keeps what is written of where members are up to date.
@@ -113,9 +110,10 @@ pub(crate) struct Parts<M> {
     pub(crate) inlets: Inlets,
 }
 
-impl<M: Machine> Driver<M> {
-    /// Makes a driver that has done nothing yet.
-    pub(crate) fn new(parts: Parts<M>) -> Self {
+impl<'p, M: Machine> Driver<'p, M> {
+    /// Makes a driver that has done nothing yet. The service manager hears that the member is ready.
+    pub(crate) fn new(parts: Parts<M>, process: &'p mut Process) -> Self {
+        process.manager.ready();
         let Parts {
             machine,
             base,
@@ -139,7 +137,7 @@ impl<M: Machine> Driver<M> {
             more,
             withdrawals: Withdrawals::default(),
             inlets,
-            manager: Manager::ready(),
+            process,
         }
     }
 
@@ -162,7 +160,7 @@ impl<M: Machine> Driver<M> {
         };
         // A member that is started again in this process does not stop.
         if !matches!(outcome, Ok(Outcome::Extended { .. })) {
-            self.manager.stopping();
+            self.process.manager.stopping();
         }
         self.shut_down(outcome).await
     }
@@ -223,18 +221,13 @@ impl<M: Machine> Driver<M> {
             .next()
             .map_or(self.next_tick, |timer| timer.min(self.next_tick));
         let wake = tokio::time::sleep_until(self.base.clock.instant_of(wake));
-        let control = async {
-            match &mut self.inlets.control {
-                Some(server) => server.next().await,
-                None => std::future::pending().await,
-            }
-        };
+        let stop = self.process.stop().clone();
         tokio::select! {
             biased;
-            () = self.inlets.stop.cancelled() => Happening::Stop,
+            () = stop.cancelled() => Happening::Stop,
             () = wake => Happening::Time,
             Some(answer) = self.base.tasks.join_next() => Happening::Answer(Box::new(answer)),
-            request = control => Happening::Request(request),
+            request = self.process.next() => Happening::Request(request),
             event = self.inlets.events.recv() => Happening::Event(event.map(Box::new)),
         }
     }
@@ -365,7 +358,8 @@ impl<M: Machine> Driver<M> {
         }
         let machine = self.machine.status(now);
         let rounds = self.base.spec.rounds;
-        self.manager
+        self.process
+            .manager
             .alive(machine.phase.name(), machine.round, rounds);
         let waits = self.waits();
         if let Some(line) = self.wait_log.check(machine.phase, machine.round, &waits) {

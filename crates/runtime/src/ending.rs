@@ -24,7 +24,9 @@ use crate::driver::{Driver, Inlets};
 use crate::error::RunError;
 use crate::last_stage::Final;
 use crate::machine::Machine;
-use crate::status::RoundRecord;
+use crate::reporting;
+use crate::status::{RoundRecord, WaitingFor};
+use crate::watched::Watched;
 use crate::whereabouts;
 use crate::work;
 
@@ -186,7 +188,7 @@ impl Ending {
     }
 }
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine> Driver<'_, M> {
     /// Takes the next step towards the end, if its time has come.
     pub(crate) fn advance_ending(&mut self) {
         if let Some(done) = self.end_to_leave() {
@@ -340,12 +342,8 @@ impl<M: Machine> Driver<M> {
         let useless = self.desk.book.useless().filter(|_| is_done);
         let useless = useless.map(ToOwned::to_owned);
         let node_id = self.base.me;
-        let patience = match outcome {
-            // This process goes on, and needs the folder.
-            Ok(Outcome::Extended { .. }) => PATIENCE_TO_GO_ON,
-            _ => LAST_PATIENCE,
-        };
-        if tokio::time::timeout(patience, self.let_go()).await.is_err() {
+        let goes_on = matches!(outcome, Ok(Outcome::Extended { .. }));
+        if !self.let_go(goes_on).await {
             warn!("some work still holds the state folder; it is free when the process ends");
         }
         outcome.map(|outcome| Finished {
@@ -357,44 +355,31 @@ impl<M: Machine> Driver<M> {
         })
     }
 
-    /// Ends everything that works for this member and gives the state folder free.
-    async fn let_go(self) {
+    /// Gives the state folder free, and tells whether that was done in time.
+    async fn let_go(self, goes_on: bool) -> bool {
+        let status = reporting::status(&self);
         let Self {
             base,
             keeper,
             desk,
             inlets,
             machine,
+            process,
             ..
         } = self;
-        let Base {
-            config,
-            net,
-            blobs,
-            journal,
-            mut tasks,
-            ..
-        } = base;
-        let Inlets {
-            control,
-            net_task,
-            roll,
-            whereabouts,
-            ..
-        } = inlets;
-        drop((control, roll, whereabouts, keeper, desk));
-        whereabouts::write(&net, &config.state).await;
-        net.shutdown().await;
-        drop(net);
-        tasks.shutdown().await;
-        journal.close().await;
-        machine.close().await;
-        // Its error would be a panic, which was reported when it happened.
-        let _ = net_task.await;
-        // Workers cannot be interrupted; each holds the blobs for as long as one look at the disk takes.
-        while Arc::strong_count(&blobs) > 1 {
-            tokio::time::sleep(LOOK_AGAIN).await;
+        drop((keeper, desk));
+        let mut ended = std::pin::pin!(end_all(base, inlets, machine));
+        if goes_on {
+            process.remember(status);
+            // The next start needs the folder, so there is no hurry unless somebody stops the process.
+            let ended = tokio::time::timeout(PATIENCE_TO_GO_ON, &mut ended);
+            let waits = WaitingFor::some("the last work of the rounds before");
+            if let Some(ended) = process.answer_while(waits, ended).await {
+                return ended.is_ok();
+            }
         }
+        process.close().await;
+        tokio::time::timeout(LAST_PATIENCE, ended).await.is_ok()
     }
 
     /// Waits until everything ordered is on the disk.
@@ -422,6 +407,37 @@ impl<M: Machine> Driver<M> {
                 None => return,
             }
         }
+    }
+}
+
+/// Ends everything that works for a member.
+async fn end_all<M: Machine>(base: Base, inlets: Inlets, machine: Watched<M>) {
+    let Base {
+        config,
+        net,
+        blobs,
+        journal,
+        mut tasks,
+        ..
+    } = base;
+    let Inlets {
+        net_task,
+        roll,
+        whereabouts,
+        ..
+    } = inlets;
+    drop((roll, whereabouts));
+    whereabouts::write(&net, &config.state).await;
+    net.shutdown().await;
+    drop(net);
+    tasks.shutdown().await;
+    journal.close().await;
+    machine.close().await;
+    // Its error would be a panic, which was reported when it happened.
+    let _ = net_task.await;
+    // Workers cannot be interrupted; each holds the blobs for as long as one look at the disk takes.
+    while Arc::strong_count(&blobs) > 1 {
+        tokio::time::sleep(LOOK_AGAIN).await;
     }
 }
 

@@ -205,7 +205,7 @@ impl MoreRounds {
     }
 }
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine> Driver<'_, M> {
     pub(crate) fn look_for_more_rounds(&mut self) {
         match self.more.look(&self.base.spec) {
             Some(Ok(line)) => {

@@ -13,7 +13,7 @@ use crate::journal::Entry;
 use crate::machine::Machine;
 use crate::publisher::Signed;
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine> Driver<'_, M> {
     pub(crate) fn on_event(&mut self, event: Event) -> Result<(), RunError> {
         match event {
             Event::Listening(address) => self.base.listening(address.to_string()),

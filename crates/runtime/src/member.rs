@@ -10,7 +10,6 @@ use fednode_core::{Accepted, Body, FederationSpec, NodeId, ParamSet, Role, Sched
 use fednode_engine::book::Pages;
 use fednode_engine::{Aggregator, Head, Node, State};
 use fednode_store::{OpenError, Store};
-use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::checkpointing::{self, Restored};
@@ -19,20 +18,21 @@ use crate::desk::Staff;
 use crate::ending::Finished;
 use crate::error::RunError;
 use crate::opened::{Memories, Opened};
+use crate::process::Process;
 use crate::releases::Releases;
 use crate::trainer::{Trainer, TrainerThread};
 
 /// Runs a training node until all rounds are done (and it has lingered), or until it is stopped.
 ///
-/// Goes on from the state folder's checkpoint if there is one. When `stop` is cancelled, the batch under way is
-/// abandoned and the last checkpoint completed.
+/// Goes on from the state folder's checkpoint if there is one. When the process is stopped, the batch under way is
+/// abandoned and the last checkpoint completed. If it is to go on after an end, `process` stays open for the next call.
 ///
 /// # Errors
 /// Why it could not start or go on; [`RunError::exit_code`] names the exit code.
 pub async fn run_node(
     config: MemberConfig,
     trainer: Trainer,
-    stop: CancellationToken,
+    process: &mut Process,
 ) -> Result<Finished, RunError> {
     let Trainer { mut worker, card } = trainer;
     let releases = Releases::new(&config.spec, config.privacy.clone(), worker.noisy_steps());
@@ -84,7 +84,7 @@ pub async fn run_node(
         card,
         releases,
     };
-    opened.run(config, machine, Some(staff), stop).await
+    opened.run(config, machine, Some(staff), process).await
 }
 
 /// Runs an aggregator until it is stopped, or until all rounds are done if it is configured to end then.
@@ -93,7 +93,7 @@ pub async fn run_node(
 /// As [`run_node`].
 pub async fn run_aggregator(
     config: MemberConfig,
-    stop: CancellationToken,
+    process: &mut Process,
 ) -> Result<Finished, RunError> {
     let opened = Opened::open(&config, Role::Aggregator, String::new()).await?;
     if let Some(finished) = opened.past_of_aggregator(&config.spec)? {
@@ -108,7 +108,7 @@ pub async fn run_aggregator(
             Aggregator::restore(spec, opened.me, head)
         }
     };
-    opened.run(config, machine, None, stop).await
+    opened.run(config, machine, None, process).await
 }
 
 /// What a state folder's newest checkpoint holds of the node's model.

@@ -14,18 +14,15 @@ use fednode_core::{
 };
 use fednode_engine::book::{Pages, RoundBook};
 use fednode_engine::{Head, State};
-use fednode_net::{Event, Handle, Identity, Network};
+use fednode_net::{Handle, Identity, Network};
 use fednode_store::{Ledger, LedgerError, Options, Store};
-use tokio::sync::mpsc::Receiver;
-use tokio::task::{JoinHandle, JoinSet};
-use tokio_util::sync::CancellationToken;
+use tokio::task::JoinSet;
 
 use crate::base::{Base, on_worker};
 use crate::beginning::{self, Found};
 use crate::checkpointing::{self, Keeper, OwnBlobs, Restored};
 use crate::clock::Clock;
-use crate::config::{Control, MemberConfig};
-use crate::control::Server;
+use crate::config::MemberConfig;
 use crate::decoded::Decoded;
 use crate::desk::{Desk, Staff};
 use crate::driver::{Driver, Inlets, Parts, Past};
@@ -38,10 +35,10 @@ use crate::machine::Machine;
 use crate::masks::MaskKeeper;
 use crate::membership::{self, Membership};
 use crate::notes::Notebook;
+use crate::process::Process;
 use crate::reach;
 use crate::recording::{self, Origin, Recorder};
 use crate::records;
-use crate::token;
 use crate::watched::Watched;
 use crate::whereabouts;
 
@@ -164,7 +161,7 @@ impl Opened {
         config: MemberConfig,
         machine: M,
         staff: Option<Staff>,
-        stop: CancellationToken,
+        process: &mut Process,
     ) -> Result<Finished, RunError> {
         let Self {
             me,
@@ -183,9 +180,17 @@ impl Opened {
         let members = membership.as_ref();
         let masks = Arc::new(MaskKeeper::new(&identity, config.spec.id()));
         let network = start_network(&config, role, &store, identity, memories, members).await?;
-        let (net, reached) = (network.handle, (network.events, network.task));
-        let mut inlets = inlets(&config, reached, membership, stop).await?;
-        inlets.whereabouts = Some(whereabouts::keep(&net, &config.state));
+        let net = network.handle;
+        // The network is there already, so no answer to `status` shows a member without one.
+        process.open_control(&config).await?;
+        let (book, roll) = membership.map(Membership::keep).unzip();
+        let inlets = Inlets {
+            events: network.events,
+            net_task: network.task,
+            roll,
+            whereabouts: Some(whereabouts::keep(&net, &config.state)),
+            book,
+        };
         // Only now nothing refuses this start any more.
         settle(&config, &mut notebook, clock.now(), &net).await?;
         let journal = Journal::start(store.ledger, &config.state).map_err(no_journal)?;
@@ -205,35 +210,16 @@ impl Opened {
             notebook,
             tasks: JoinSet::new(),
         };
-        let driver = Driver::new(Parts {
+        let parts = Parts {
             machine: Watched::new(machine, recorder),
             base,
             desk: Desk::new(staff, book),
             keeper: Keeper::new(store.checkpoints, own),
             inlets,
-        });
+        };
+        let driver = Driver::new(parts, process);
         driver.run(Past { known, written }).await
     }
-}
-
-/// Opens what reaches a member from outside. The network is there already, so no answer to `status` shows a member without one.
-async fn inlets(
-    config: &MemberConfig,
-    (events, net_task): (Receiver<Event>, JoinHandle<()>),
-    membership: Option<Membership>,
-    stop: CancellationToken,
-) -> Result<Inlets, RunError> {
-    let control = start_control(config).await?;
-    let (book, roll) = membership.map(Membership::keep).unzip();
-    Ok(Inlets {
-        control,
-        events,
-        net_task,
-        stop,
-        roll,
-        whereabouts: None,
-        book,
-    })
 }
 
 /// Reopens the books of an earlier life, and names the own blobs that others may still want of it.
@@ -368,25 +354,4 @@ fn addresses<A: FromStr<Err: Display>>(key: &str, texts: &[String]) -> Result<Ve
         })
     };
     texts.iter().map(parse).collect()
-}
-
-/// The file in the state folder with the token that opens the figures for Prometheus.
-const METRICS_TOKEN: &str = "metrics.token";
-
-async fn start_control(config: &MemberConfig) -> Result<Option<Server>, RunError> {
-    let Control::At(address) = config.control else {
-        return Ok(None);
-    };
-    let failed = |error| {
-        RunError::Network(format!(
-            "the control API cannot be served at {address}: {error}"
-        ))
-    };
-    let metrics_token = token::kept(&config.state.join(METRICS_TOKEN)).map_err(|error| {
-        RunError::StateContent(format!("{METRICS_TOKEN} in the state folder: {error}"))
-    })?;
-    Server::start(address, &config.state, metrics_token)
-        .await
-        .map(Some)
-        .map_err(failed)
 }

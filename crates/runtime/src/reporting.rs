@@ -13,7 +13,7 @@ use crate::machine::Machine;
 use crate::resources;
 use crate::status::{ExpertRow, ExpertSource, Experts, Peer, Status};
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine> Driver<'_, M> {
     /// Answers a request of the control API. Whoever asked may be gone, which is no error.
     ///
     /// # Errors
@@ -49,7 +49,8 @@ impl<M: Machine> Driver<M> {
     }
 }
 
-fn status<M: Machine>(driver: &Driver<M>) -> Status {
+/// Says what the member does.
+pub(crate) fn status<M: Machine>(driver: &Driver<'_, M>) -> Status {
     let Driver { base, desk, .. } = driver;
     let machine = driver.machine.status(base.now());
     let memory = resources::memory();
@@ -70,7 +71,7 @@ fn status<M: Machine>(driver: &Driver<M>) -> Status {
         peers: driver.standing.n_present(),
         traffic: base.traffic(),
         trainer: desk.card(),
-        uptime_seconds: base.clock.uptime_seconds(),
+        uptime_seconds: driver.process.uptime_seconds(),
         version: base.config.software.clone(),
         listeners: base
             .net
@@ -90,7 +91,7 @@ fn status<M: Machine>(driver: &Driver<M>) -> Status {
     }
 }
 
-fn experts<M: Machine>(driver: &Driver<M>) -> Experts {
+fn experts<M: Machine>(driver: &Driver<'_, M>) -> Experts {
     let Some(state) = driver.machine.training_state() else {
         return Experts::default();
     };

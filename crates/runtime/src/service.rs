@@ -5,7 +5,7 @@
 //! ```
 //!
 //! The word that it lives comes from the loop that does everything else. So a member whose loop hangs is started anew, and one
-//! that trains for hours is not.
+//! that trains for hours is not. Between an end and the next start it comes from whatever answers for the member.
 
 use fednode_core::Round;
 use sd_notify::NotifyState;
@@ -20,21 +20,33 @@ pub(crate) struct Manager {
 }
 
 impl Manager {
-    /// Finds out whether somebody watches, and says that the member is ready.
-    pub(crate) fn ready() -> Self {
-        tell(&[NotifyState::Ready]);
+    /// Finds out whether somebody watches.
+    pub(crate) fn find() -> Self {
         Self {
             is_watching: sd_notify::watchdog_enabled().is_some(),
             status: String::new(),
         }
     }
 
+    /// Says that the member is ready.
+    pub(crate) fn ready(&self) {
+        tell(&[NotifyState::Ready]);
+    }
+
     /// Says that the member lives, and where it is if that has changed.
     pub(crate) fn alive(&mut self, phase: &str, round: Round, rounds: u32) {
+        self.lives(format!("{phase}, round {round} of {rounds}"));
+    }
+
+    /// Says that the process lives and what it waits for before its member goes on.
+    pub(crate) fn waits(&mut self, what: &str) {
+        self.lives(format!("waiting for {what}"));
+    }
+
+    fn lives(&mut self, status: String) {
         if self.is_watching {
             tell(&[NotifyState::Watchdog]);
         }
-        let status = format!("{phase}, round {round} of {rounds}");
         if status != self.status {
             tell(&[NotifyState::Status(&status)]);
             self.status = status;

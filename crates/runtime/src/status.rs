@@ -123,6 +123,14 @@ pub struct KnownOf {
 }
 
 impl WaitingFor {
+    /// Something that is no peer's to give.
+    pub fn some(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            ..Self::default()
+        }
+    }
+
     /// Says what is waited for and from whom, and names at most `most` nodes.
     pub fn subject(&self, most: usize) -> String {
         let mut names: Vec<String> = self

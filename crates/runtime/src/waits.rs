@@ -16,7 +16,7 @@ const LONG: f64 = 10.0;
 /// Nodes that advice names.
 const NAMED: usize = 3;
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine> Driver<'_, M> {
     /// Returns what this member waits for, and why.
     pub(crate) fn waits(&self) -> Vec<WaitingFor> {
         let now = self.base.now();

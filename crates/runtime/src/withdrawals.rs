@@ -258,7 +258,7 @@ impl Withdrawals {
     }
 }
 
-impl<M: Machine> Driver<M> {
+impl<M: Machine> Driver<'_, M> {
     /// Takes note of an advert, if it is about withdrawals.
     pub(crate) fn hear_of_withdrawals(&mut self, advert: &Accepted) {
         if let Some(before) = self.withdrawals.heard(self.base.me, advert) {

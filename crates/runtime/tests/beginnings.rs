@@ -16,7 +16,7 @@ use std::time::Duration;
 use common::{Running, Toy, config, lonely_spec, trainer, until, within};
 use fednode_core::FederationSpec;
 use fednode_runtime::control::Client;
-use fednode_runtime::{ExitCode, MemberConfig, RunError, Trainer, TrainerCard, run_node};
+use fednode_runtime::{ExitCode, MemberConfig, Process, RunError, Trainer, TrainerCard, run_node};
 use tokio_util::sync::CancellationToken;
 
 const QUICK: Duration = Duration::from_millis(2);
@@ -57,7 +57,8 @@ async fn start_refused(config: MemberConfig, partition: &str) -> RunError {
         ..trainer.card.borrow().clone()
     };
     let trainer = Trainer::of(trainer.worker, card);
-    let run = run_node(config, trainer, CancellationToken::new());
+    let mut process = Process::new(CancellationToken::new());
+    let run = run_node(config, trainer, &mut process);
     within(30, run).await.unwrap_err()
 }
 

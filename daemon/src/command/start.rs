@@ -9,18 +9,18 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fednode_config::flags::Flags;
 use fednode_core::{ConfigError, FederationSpec, Round};
 use fednode_data::Stamp;
 use fednode_learn::{algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
-use fednode_runtime::{Finished, MemberConfig, Outcome, Trainer, signals, telemetry};
+use fednode_runtime::status::WaitingFor;
+use fednode_runtime::{Finished, MemberConfig, Outcome, Process, Trainer, signals, telemetry};
 use serde::Serialize;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
 use crate::member;
 use crate::served::{self, beside};
@@ -104,6 +104,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
         beside::check(bind)?;
         served::warn_of_reach(bind);
     }
+    let config = Arc::new(config);
     let runtime = executor()?;
     let result = runtime.block_on(async {
         let stop = signals::install().or_fail(ExitCode::Internal)?;
@@ -114,7 +115,9 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
             let args = ModelArgs::of(config.state().to_owned(), config.backbone.clone());
             tokio::spawn(beside::serve(bind, args))
         });
-        let finished = to_the_end(ready, &config, &stop, form).await;
+        let mut process = Process::new(stop);
+        let finished = to_the_end(ready, &config, &mut process, form).await;
+        process.close().await;
         if let Some(serving) = serving {
             serving.abort();
             // Its file goes with it.
@@ -132,16 +135,16 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
 /// Takes part once, and once more whenever rounds were added.
 async fn to_the_end(
     mut ready: Ready,
-    config: &Config,
-    stop: &CancellationToken,
+    config: &Arc<Config>,
+    process: &mut Process,
     form: Form,
 ) -> anyhow::Result<Finished> {
     loop {
-        let finished = take_part(ready, stop.clone(), form).await?;
+        let finished = take_part(ready, process, form).await?;
         let Outcome::Extended { done } = finished.outcome else {
             return Ok(finished);
         };
-        ready = match again(config, done, stop).await {
+        ready = match again(config, done, process).await {
             Some(ready) => ready,
             None => return Ok(finished),
         };
@@ -150,26 +153,31 @@ async fn to_the_end(
 
 /// Reads settings and data anew after an end. What cannot be read just then is tried again: a table may be half copied, or a share
 /// away. Returns nothing once somebody stops it.
-async fn again(config: &Config, done: Round, stop: &CancellationToken) -> Option<Ready> {
-    let mut wait = SHORTEST_WAIT;
+async fn again(config: &Arc<Config>, done: Round, process: &mut Process) -> Option<Ready> {
+    let (begun, mut wait) = (Instant::now(), SHORTEST_WAIT);
+    let mut waits = WaitingFor::some(format!("its samples, after the end of round {done}"));
     loop {
-        // Reading data and building a model block, and nothing else runs meanwhile but what serves the model.
-        match tokio::task::block_in_place(|| Ready::of(config, done)) {
-            Ok(ready) => return Some(ready),
-            Err(error) => tracing::warn!(
-                "this node cannot go on after the end of round {done}: {error:#}; it tries again in {} s",
-                wait.as_secs()
-            ),
-        }
-        tokio::select! {
-            () = stop.cancelled() => return None,
-            () = tokio::time::sleep(wait) => wait = LONGEST_WAIT.min(2 * wait),
-        }
+        let config = Arc::clone(config);
+        let reading = tokio::task::spawn_blocking(move || Ready::of(&config, done));
+        let error = match process.answer_while(waits.clone(), reading).await? {
+            Ok(Ok(ready)) => return Some(ready),
+            Ok(Err(error)) => format!("{error:#}"),
+            Err(defect) => defect.to_string(),
+        };
+        tracing::warn!(
+            "this node cannot go on after the end of round {done}: {error}; it tries again in {} s",
+            wait.as_secs()
+        );
+        waits.seconds = begun.elapsed().as_secs_f64();
+        waits.remedy = Some(format!("{error}; the node tries again by itself"));
+        let pause = tokio::time::sleep(wait);
+        process.answer_while(waits.clone(), pause).await?;
+        wait = LONGEST_WAIT.min(2 * wait);
     }
 }
 
 /// Takes part until all rounds that are known are done, or somebody stops it.
-async fn take_part(ready: Ready, stop: CancellationToken, form: Form) -> anyhow::Result<Finished> {
+async fn take_part(ready: Ready, process: &mut Process, form: Form) -> anyhow::Result<Finished> {
     let Ready {
         mut member,
         trainer,
@@ -182,7 +190,7 @@ async fn take_part(ready: Ready, stop: CancellationToken, form: Form) -> anyhow:
         }
         anyhow::Ok(())
     });
-    let finished = fednode_runtime::run_node(member, trainer, stop).await;
+    let finished = fednode_runtime::run_node(member, trainer, process).await;
     printing.abort();
     finished.map_err(|error| fail(error.exit_code(), error.to_string()))
 }

@@ -56,6 +56,9 @@ pub enum ClientError {
     /// The daemon refused.
     #[error("the daemon says: {0}")]
     Refused(String),
+    /// It has no time to answer: it may be about to stop, or about to go on after an end.
+    #[error("the daemon says: {0}")]
+    Busy(String),
     /// The answer is not what this version understands.
     #[error("the daemon's answer cannot be understood: {0}")]
     Malformed(String),
@@ -176,9 +179,11 @@ impl Client {
             return Ok(body.to_vec());
         }
         let said = serde_json::from_slice::<Problem>(body).map(|problem| problem.error);
-        Err(ClientError::Refused(
-            said.unwrap_or_else(|_| format!("status {status}")),
-        ))
+        let said = said.unwrap_or_else(|_| format!("status {status}"));
+        Err(match status {
+            503 => ClientError::Busy(said),
+            _ => ClientError::Refused(said),
+        })
     }
 
     fn exchange(&self, method: &str, path: &str) -> io::Result<Vec<u8>> {

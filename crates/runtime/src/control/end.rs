@@ -33,10 +33,15 @@ pub fn is_free(state: &Path) -> bool {
 pub fn end(state: &Path, farewell: Farewell) -> Result<u32, ClientError> {
     let folder = || state.display().to_string();
     let client = Client::of(state)?;
-    let asked = match farewell {
-        Farewell::Stop => client.stop(),
-        Farewell::Leave => client.leave(),
-        Farewell::Withdraw => client.withdraw(),
+    let started = Instant::now();
+    let asked = loop {
+        match ask(&client, farewell) {
+            // Between an end and the next start there is nobody who could say goodbye.
+            Err(ClientError::Busy(_)) if started.elapsed() < PATIENCE => {
+                std::thread::sleep(LOOK_EVERY);
+            }
+            asked => break asked,
+        }
     };
     let is_free = || {
         let free = fednode_store::is_free(state);
@@ -66,6 +71,14 @@ pub fn end(state: &Path, farewell: Farewell) -> Result<u32, ClientError> {
         std::thread::sleep(LOOK_EVERY);
     }
     Ok(client.pid())
+}
+
+fn ask(client: &Client, farewell: Farewell) -> Result<(), ClientError> {
+    match farewell {
+        Farewell::Stop => client.stop(),
+        Farewell::Leave => client.leave(),
+        Farewell::Withdraw => client.withdraw(),
+    }
 }
 
 #[cfg(test)]

@@ -26,6 +26,7 @@ pub fn read(state: &Path) -> io::Result<Option<ControlFile>> {
 #[derive(Debug)]
 pub(crate) struct ControlGuard {
     path: PathBuf,
+    token: String,
 }
 
 impl ControlGuard {
@@ -48,14 +49,21 @@ impl ControlGuard {
             .open(&draft)?;
         file.write_all(&serde_json::to_vec(content)?)?;
         fs::rename(&draft, &path)?;
-        Ok(Self { path })
+        Ok(Self {
+            path,
+            token: content.token.clone(),
+        })
     }
 }
 
 impl Drop for ControlGuard {
     fn drop(&mut self) {
-        // If it cannot be removed, its token is worthless all the same: the server is gone.
-        let _ = fs::remove_file(&self.path);
+        // Another process may have taken the folder over.
+        let written = self.path.parent().map(read);
+        if matches!(written, Some(Ok(Some(written))) if written.token == self.token) {
+            // If it cannot be removed, its token is worthless all the same: the server is gone.
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -79,8 +87,15 @@ mod tests {
             .permissions()
             .mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(read(folder.path()).unwrap(), Some(content));
+        assert_eq!(read(folder.path()).unwrap(), Some(content.clone()));
+        let other = ControlFile {
+            token: "another".into(),
+            ..content.clone()
+        };
+        let others = ControlGuard::write(folder.path(), &other).unwrap();
         drop(guard);
+        assert_eq!(read(folder.path()).unwrap(), Some(other));
+        drop(others);
         assert_eq!(read(folder.path()).unwrap(), None);
     }
 }

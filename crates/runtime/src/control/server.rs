@@ -25,6 +25,9 @@ const WAITING: usize = 32;
 /// How long the driver may take to answer; it never blocks, so this is long.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How long the last answers may take to be sent.
+const LAST_ANSWERS: Duration = Duration::from_millis(250);
+
 /// The figures for Prometheus.
 const METRICS: &str = "/metrics";
 
@@ -39,12 +42,12 @@ pub(crate) enum Request {
     Stop(oneshot::Sender<()>),
 }
 
-/// A running server; it stops when this is dropped.
+/// A running server; it stops at once when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
     requests: mpsc::Receiver<Request>,
     _file: ControlGuard,
-    _stop: DropGuard,
+    stop: DropGuard,
     task: JoinHandle<()>,
 }
 
@@ -91,7 +94,7 @@ impl Server {
         Ok(Self {
             requests,
             _file: file,
-            _stop: stop.drop_guard(),
+            stop: stop.drop_guard(),
             task,
         })
     }
@@ -105,9 +108,19 @@ impl Server {
     }
 }
 
+impl Server {
+    /// Stops it once the answers that were given have been sent. Whoever waits for one is told to ask again.
+    pub(crate) async fn close(mut self) {
+        self.requests.close();
+        while self.requests.try_recv().is_ok() {}
+        self.stop.token().cancel();
+        // Connections that a client keeps open would hold a graceful end up for ever.
+        let _ = tokio::time::timeout(LAST_ANSWERS, &mut self.task).await;
+    }
+}
+
 impl Drop for Server {
     fn drop(&mut self) {
-        // Connections that a client keeps open would hold a graceful end up for ever.
         self.task.abort();
     }
 }
@@ -173,7 +186,7 @@ async fn ask<T>(
     let busy = || {
         problem(
             StatusCode::SERVICE_UNAVAILABLE,
-            "the daemon is busy or about to stop",
+            "it is busy, or it is about to stop or to go on after an end; ask again",
         )
     };
     let (answer, answered) = oneshot::channel();

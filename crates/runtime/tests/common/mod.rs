@@ -16,7 +16,8 @@ use fednode_core::{
     Weighting,
 };
 use fednode_runtime::{
-    Finished, MemberConfig, RunError, Trainer, TrainerCard, run_aggregator, run_node, telemetry,
+    Finished, MemberConfig, Process, RunError, Trainer, TrainerCard, run_aggregator, run_node,
+    telemetry,
 };
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -341,7 +342,8 @@ impl Running {
         }
         let stop = CancellationToken::new();
         let (toy, counters) = Toy::new(number, batch);
-        let task = tokio::spawn(run_node(config, trainer(toy), stop.clone()));
+        let mut process = Process::new(stop.clone());
+        let task = tokio::spawn(async move { run_node(config, trainer(toy), &mut process).await });
         Self {
             stop,
             counters,
@@ -354,7 +356,8 @@ impl Running {
         let (told, mut addresses) = mpsc::channel(8);
         config.on_listening = Some(told);
         let stop = CancellationToken::new();
-        let task = tokio::spawn(run_aggregator(config, stop.clone()));
+        let mut process = Process::new(stop.clone());
+        let task = tokio::spawn(async move { run_aggregator(config, &mut process).await });
         let address = within(10, addresses.recv()).await.unwrap();
         (
             Self {
