@@ -235,7 +235,8 @@ class Organiser:
 
     def __init__(self, cluster, n_nodes, table):
         self.cluster, self.host, self.ward = cluster, cluster.host(), cluster.folder / "ward"
-        flags = ["--nodes", n_nodes, "--rounds", 1000, "--name", "organiser", "--data", f"csv:{table},label=outcome"]
+        flags = ["--nodes", n_nodes, "--rounds", 1000, "--name", "organiser", "--data", f"csv:{table},label=outcome",
+                 "--privacy", "open"]
         self.run("init", self.ward, *flags)
         log = (cluster.folder / "organiser.log").open("wb")
         line = self.line("start", "--config", self.ward / "node.toml", "--listen", "/ip4/0.0.0.0/tcp/4001")

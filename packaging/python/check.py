@@ -165,7 +165,8 @@ def federation(folder, tables):
     """An organiser and a member by ticket, from tables to served models."""
     here = "/ip4/127.0.0.1/tcp/0"
     sources = [f"csv:{path},label=outcome" for path in tables]
-    organiser = fednode.init(folder / "lund", name="lund", nodes=2, rounds=2, data=sources[0])
+    expect("--privacy open", fednode.init, folder / "unsaid", nodes=2, data=sources[0])
+    organiser = fednode.init(folder / "lund", name="lund", nodes=2, rounds=2, data=sources[0], privacy="open")
     with organiser.start(listen=here):
         ticket = fednode.invite("malmo", organiser.folder)
         with fednode.join(ticket, folder / "malmo", data=sources[1], listen=here) as member:

@@ -97,7 +97,8 @@ pub fn two_with_tables(folder: &Path, arguments: &[&str]) -> ([Process; 2], Path
     let [of_a, of_b] = tables
         .each_ref()
         .map(|path| format!("csv:{},label=class", path.display()));
-    let own = ["--partition", "own", "--data", &of_a];
+    // Two cannot add up under masks.
+    let own = ["--partition", "own", "--privacy", "open", "--data", &of_a];
     organise(folder, &[&own[..], arguments].concat());
     let a = start_organiser(folder);
     let line = ticket(folder, &["invite", "ward-b", "--json"]);

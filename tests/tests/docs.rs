@@ -235,7 +235,7 @@ fn the_keys_of_node_toml_are_those_of_the_book() {
     command
         .arg("init")
         .arg(home.path())
-        .args(["--nodes", "2", "--partition", "own"]);
+        .args(["--nodes", "3", "--partition", "own"]);
     let output = run(command);
     assert!(
         output.status.success(),

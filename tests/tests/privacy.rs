@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use fednode_e2e::closed::table;
 use fednode_e2e::{assert_fails, fednode, json_of, run};
 use serde_json::Value;
 
@@ -268,4 +269,35 @@ fn a_node_that_all_members_could_look_into_starts_on_its_owners_word_alone() {
     // Under masks nobody sees these rows' products.
     let masked = start("masked", "masked", &[]);
     assert!(masked.contains("nothing protects it"), "{masked}");
+}
+
+#[test]
+fn data_of_ones_own_are_protected_where_nobody_says_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = folder.path().join("rows.csv");
+    table(&rows, 40);
+    let own = format!("csv:{},label=class", rows.display());
+    let init = |name: &str, arguments: &[&str]| {
+        let mut init = fednode();
+        init.args(["init", "--json"]).args(arguments);
+        init.arg(folder.path().join(name));
+        init
+    };
+    let mode = |name: &str, arguments: &[&str]| {
+        let made = json_of(&run(init(name, arguments)));
+        made["privacy"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(
+        mode("three", &["--nodes", "3", "--data", &own]),
+        "masked+dp:4"
+    );
+    assert_eq!(mode("public", &["--nodes", "3"]), "open");
+    assert_eq!(mode("alone", &["--nodes", "1", "--data", &own]), "open");
+    let two = ["--nodes", "2", "--data", &own];
+    let said = ["`--privacy open` or `--privacy dp:4`", "3 to 255"];
+    assert_fails(&run(init("two", &two)), 2, &said);
+    let named = ["--algorithm", "fedavg", "--data", &own];
+    assert_fails(&run(init("named", &named)), 2, &["none is named"]);
+    let open = [&two[..], &["--privacy", "open"]].concat();
+    assert_eq!(mode("open", &open), "open");
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use fednode_config::flags::dropped;
 use fednode_core::spec::{OptimizerKind, Preset, PrivacyMode, Schedule, Sums, TableColumn, Target};
-use fednode_core::{ConfigError, FederationSpec};
+use fednode_core::{ConfigError, FederationSpec, HyperValue};
 use fednode_learn::{algorithm, last_stage, own_model};
 
 use crate::backbone;
@@ -92,7 +92,7 @@ pub struct Args {
     #[arg(long, value_name = "PRESET", num_args = 0..=1, require_equals = true, default_missing_value = "fixed")]
     pub pool: Option<String>,
     /// What members may learn of a node's samples: `open`, `masked`, with which they see sums alone, or `dp:EPSILON`, with which nodes publish statistics or training with noise.
-    /// `masked+dp:EPSILON` is both: sums alone, with noise.
+    /// `masked+dp:EPSILON` is both: sums alone, with noise. For `fednode init` with data of one's own it is the default, with 4.
     #[arg(long, value_name = "MODE")]
     pub privacy: Option<PrivacyMode>,
     /// Any key of federation.toml or hyper-parameter of the algorithm; may be repeated.
@@ -147,6 +147,28 @@ pub struct DataFacts {
 /// # Errors
 /// Names the first key that is unknown or out of range.
 pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
+    let (spec, note) = look(args, data)?;
+    if let Some(note) = note {
+        eprintln!("note: {note}");
+    }
+    Ok(spec)
+}
+
+/// Tells whether the algorithm is that of federations in which nobody names one.
+pub fn is_by_default(spec: &FederationSpec) -> bool {
+    let profile = HyperValue::Text(BY_DEFAULT.to_owned());
+    let key = PROFILE.trim_start_matches("hyper.");
+    spec.algorithm == FederationSpec::default().algorithm && spec.hyper.get(key) == Some(&profile)
+}
+
+/// As [`spec`], and says nothing: returns what there is to be said.
+///
+/// # Errors
+/// As [`spec`].
+pub fn look(
+    args: &Args,
+    data: &DataFacts,
+) -> Result<(FederationSpec, Option<String>), ConfigError> {
     refuse_contradictions(args)?;
     if let Some(Target {
         name,
@@ -179,19 +201,19 @@ pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError
         let profile = Assignment::new(PROFILE, BY_DEFAULT);
         let with_profile = [&[profile][..], &all].concat();
         let reason = match complete(args, &spec, &with_profile) {
-            Ok(made) => return Ok(made),
+            Ok(made) => return Ok((made, None)),
             Err(reason) => reason,
         };
         // If neither can be had, what is wrong with the default is what the user wants to know.
         let Ok(made) = complete_with_a_model(args, &spec, &all) else {
             return Err(reason);
         };
-        eprintln!(
-            "note: fedmoe-da as in its paper, and not by agreement, which is the default: {reason}"
+        let note = format!(
+            "fedmoe-da as in its paper, and not by agreement, which is the default: {reason}"
         );
-        return Ok(made);
+        return Ok((made, Some(note)));
     }
-    complete_with_a_model(args, &spec, &all)
+    complete_with_a_model(args, &spec, &all).map(|made| (made, None))
 }
 
 /// Rounds what the data at hand say of themselves, for a federation with a promise: a spec is for all to see. Ranges go out to one
