@@ -162,9 +162,8 @@ impl Agreement {
         let has_matching =
             |experts: &ExpertExchange| [MATCHING, OF_SITES].contains(&experts.matching.name());
         let experts = spec.exchange.experts.as_ref();
-        spec.exchange.total.is_some()
-            || Noised::is_wanted(spec)
-            || experts.is_some_and(has_matching)
+        let has_total = spec.exchange.total.is_some() && spec.data.target.is_none();
+        has_total || Noised::is_wanted(spec) || experts.is_some_and(has_matching)
     }
 
     /// Makes the expert of a node that has added up nothing yet.

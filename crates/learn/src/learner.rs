@@ -153,8 +153,8 @@ impl Learner {
         if Agreement::is_wanted(spec) {
             learner.parts.agreement = Some(learner.new_agreement(spec)?);
         }
-        if Regression::is_wanted(spec.exchange.experts.as_ref()) {
-            learner.parts.regression = Some(learner.new_regression(spec));
+        if Regression::is_wanted(spec) {
+            learner.parts.regression = Some(learner.new_regression(spec)?);
         }
         learner.parts.noised = learner.new_noised(spec)?;
         learner.initial_shared = learner.shared();
@@ -284,6 +284,10 @@ impl Learner {
 
     /// Tells whether what is shared is added up in a later round.
     fn waits_for_total(&self) -> bool {
+        let regression = self.parts.regression.as_ref();
+        if regression.is_some_and(Regression::waits_for_total) {
+            return true;
+        }
         let agreement = self.parts.agreement.as_ref();
         match &self.parts.noised {
             Some(noised) => noised.has_total() && !noised.is_released(),

@@ -89,6 +89,7 @@ mod memory;
 mod noised;
 mod pool;
 mod private;
+mod promised;
 mod regression;
 mod resident;
 mod total;

@@ -9,20 +9,21 @@
 //! ```
 //!
 //! The features are the inputs, after the treatment of columns. The number is its place in the range of the spec. λ is 1
-//! unless another one is better on the validation samples by two standard errors.
+//! unless another one is better on the validation samples by two standard errors. Under masks all sums are one ([`total`]).
 
+mod checking;
+mod exposing;
 mod serving;
+mod total;
 
 use std::borrow::Borrow;
 
 use burn::tensor::{Device, Tensor};
 use fednode_core::work::PeerExpert;
 use fednode_core::{
-    BlobId, Component, Composition, ConfigError, ExpertExchange, FederationSpec, ParamSet, Round,
-    Slot,
+    BlobId, Component, Composition, ExpertExchange, FederationSpec, ParamSet, Round, Slot,
 };
 use fednode_data::Samples;
-use fednode_mix::Statistics;
 use fednode_mix::matching::Slope;
 use fednode_mix::ridge::{self, Found, Joint, Line};
 use fednode_mix::statistics::StatisticsError;
@@ -33,19 +34,19 @@ use crate::agreement::{doubles, key_of, standard_errors};
 use crate::algorithm::{Output, Part, Role};
 use crate::class_statistics::{for_each_batch, upload};
 use crate::error::LearnError;
-use crate::exposure::{Exposure, Rows, leverage};
 use crate::memory::Memory;
 use crate::metric::LEFT_OUT;
 use crate::model::{Initial, Net};
 use crate::pool::Predictor;
+use crate::total::NOT_ADDED_UP;
 use crate::weights::{self, Weights};
 
+pub(crate) use checking::{check, check_privacy};
 use serving::Served;
+use total::RowsTotal;
 
 /// The matching under which a node has this expert.
 pub(crate) const MATCHING: &str = "ridge";
-/// Most features: lines are solved for with matrices of their square, some dozens of times.
-const MOST_FEATURES: usize = 512;
 /// What the line may count for beside the own model; the usual is first.
 const WEIGHTS: [f64; 5] = [1.0, 0.75, 0.5, 0.25, 0.0];
 /// Standard errors by which another weight must be better than the usual one.
@@ -60,6 +61,8 @@ pub(crate) struct Regression {
     /// The line of the own rows, and that with peers.
     lines: Part,
     width: usize,
+    /// What all nodes add up once, where they do.
+    total: Option<RowsTotal>,
     remembered: Remembered,
     served: Option<Served>,
 }
@@ -93,16 +96,24 @@ pub(crate) struct Remembered {
     /// Why the peers' sums that came last make no line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<String>,
+    /// Whether the own rows were added up for the total of all sites.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_released: bool,
 }
 
 impl Regression {
-    /// Tells whether an exchange wants this expert.
-    pub(crate) fn is_wanted(experts: Option<&ExpertExchange>) -> bool {
-        experts.is_some_and(|experts| experts.matching.name() == MATCHING)
+    /// Tells whether a federation wants this expert.
+    pub(crate) fn is_wanted(spec: &FederationSpec) -> bool {
+        let has_matching = |experts: &ExpertExchange| experts.matching.name() == MATCHING;
+        let has_total = spec.exchange.total.is_some() && spec.data.target.is_some();
+        has_total || spec.exchange.experts.as_ref().is_some_and(has_matching)
     }
 
     /// Makes the expert of a node that has added up nothing yet.
-    pub(crate) fn new(spec: &FederationSpec, device: &Device) -> Self {
+    ///
+    /// # Errors
+    /// Refuses a promise that no noise keeps.
+    pub(crate) fn new(spec: &FederationSpec, device: &Device) -> Result<Self, LearnError> {
         let width: usize = spec.fingerprints.input.iter().product();
         let zero = Initial::Zeros;
         let own = Net::arrays(&[
@@ -114,24 +125,35 @@ impl Regression {
             ("ridge.weights", &[2, width], zero),
             ("ridge.offsets", &[2], zero),
         ]);
-        Self {
-            own: Part::new(Role::Expert(Slot(0)), own, 0, 0, device),
-            proxies: Part::new(Role::Gate, proxies, 0, 0, device),
-            lines: Part::new(Role::Private, lines, 0, 0, device),
+        let total = RowsTotal::of(spec, width, device)?;
+        // What is added up with all others' leaves the node in no other way.
+        let part = |role, net| {
+            let role = if total.is_some() { Role::Private } else { role };
+            Part::new(role, net, 0, 0, device)
+        };
+        Ok(Self {
+            own: part(Role::Expert(Slot(0)), own),
+            proxies: part(Role::Gate, proxies),
+            lines: part(Role::Private, lines),
             width,
+            total,
             remembered: Remembered::default(),
             served: None,
-        }
+        })
     }
 
     /// Returns its parts in order.
-    pub(crate) fn parts(&self) -> [&Part; 3] {
-        [&self.own, &self.proxies, &self.lines]
+    pub(crate) fn parts(&self) -> impl Iterator<Item = &Part> {
+        let own = [&self.own, &self.proxies, &self.lines];
+        own.into_iter()
+            .chain(self.total.iter().map(|total| &total.part))
     }
 
     /// Returns its parts in order, for changing them.
-    pub(crate) fn parts_mut(&mut self) -> [&mut Part; 3] {
-        [&mut self.own, &mut self.proxies, &mut self.lines]
+    pub(crate) fn parts_mut(&mut self) -> impl Iterator<Item = &mut Part> {
+        let own = [&mut self.own, &mut self.proxies, &mut self.lines];
+        let total = self.total.iter_mut().map(|total| &mut total.part);
+        own.into_iter().chain(total)
     }
 
     /// Returns how many numbers a row's features are.
@@ -167,8 +189,11 @@ impl Regression {
                     .to_owned(),
             );
         }
-        let missing = self.remembered.missing.as_ref()?;
-        Some(format!("no line of peers' sums: {missing}"))
+        if let Some(missing) = &self.remembered.missing {
+            return Some(format!("no line of peers' sums: {missing}"));
+        }
+        let waits = self.remembered.is_released && self.remembered.solved.is_none();
+        waits.then(|| NOT_ADDED_UP.to_owned())
     }
 
     /// Returns what is remembered besides numbers.
@@ -303,7 +328,7 @@ impl Regression {
         };
         let trust = self.remembered.trust;
         if self.serves_peers() && trust != Some(0.0) {
-            let joined = own.joined(Component::PeersStatistics, weight);
+            let joined = own.joined(self.of_peers(), weight);
             return Composition {
                 trust: trust.filter(|_| weight > 0.0),
                 ..joined
@@ -311,9 +336,18 @@ impl Regression {
         }
         let joined = own.joined(Component::OwnStatistics, weight);
         if self.remembered.solved.is_some() {
-            joined.without(Component::PeersStatistics)
+            joined.without(self.of_peers())
         } else {
             joined
+        }
+    }
+
+    /// Returns what the rows of others are called in what is served.
+    fn of_peers(&self) -> Component {
+        match self.total.as_ref().map(|total| &total.promised) {
+            Some(Some(_)) => Component::NoisedStatistics,
+            Some(None) => Component::CommonStatistics,
+            None => Component::PeersStatistics,
         }
     }
 
@@ -354,23 +388,6 @@ impl Regression {
         }
     }
 
-    /// Attacks the published sums with rows that are in them and others that are not.
-    pub(crate) fn exposures(&self, members: &[&Samples], others: &[&Samples]) -> Option<Exposure> {
-        let size = self.width + 1;
-        let [means, covariances] = [0, 1].map(|array| doubles(&self.own.weights.tensor(array)));
-        let mut sums = Statistics::new(1, size);
-        let products = (0..size).flat_map(|row| (row..size).map(move |at| (row, at)));
-        let products = covariances.iter().zip(products);
-        sums.scatter = products
-            .map(|(value, (row, at))| value + means[row] * means[at])
-            .collect();
-        sums.counts = vec![1.0];
-        sums.sums = means.clone();
-        let [members, others] = [members, others].map(with_numbers);
-        let published = format!("means and covariances of {size} numbers");
-        leverage(published, &sums, 0.0, [&members, &others])
-    }
-
     /// Returns the line with peers, else that of the own rows; nothing before there is any.
     fn line(&self) -> Option<Line> {
         let source = match (self.remembered.solved, self.remembered.gathered) {
@@ -408,23 +425,6 @@ fn rows_of(samples: &Samples) -> (Vec<f32>, &[f32]) {
     let mut features = Vec::new();
     samples.write_batch(&all, &mut features);
     (features, samples.targets.as_deref().unwrap_or_default())
-}
-
-/// Returns features and number of all samples together.
-fn with_numbers(samples: &[&Samples]) -> Rows {
-    let mut rows = Rows {
-        features: Vec::new(),
-        classes: Vec::new(),
-    };
-    for some in samples {
-        let (features, numbers) = rows_of(some);
-        let width = some.values_per_sample();
-        for (row, number) in features.chunks_exact(width).zip(numbers) {
-            rows.features.push([row, &[*number]].concat());
-            rows.classes.push(0);
-        }
-    }
-    rows
 }
 
 /// Finds the line of own rows and peers' sums, each counting as the row of the plan says.
@@ -476,19 +476,4 @@ fn errors_of(
         }
     });
     errors
-}
-
-/// Checks that the rows of a federation can be added up.
-///
-/// # Errors
-/// Names what to change.
-pub(crate) fn check(spec: &FederationSpec) -> Result<(), ConfigError> {
-    let width: usize = spec.fingerprints.input.iter().product();
-    if width <= MOST_FEATURES {
-        return Ok(());
-    }
-    Err(ConfigError(format!(
-        "profile `agreement` predicts numbers of {MOST_FEATURES} features at most, and a sample has {width}: choose fewer columns, \
-         or another algorithm"
-    )))
 }

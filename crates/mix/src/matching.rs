@@ -18,7 +18,7 @@ use fednode_core::{ExpertExchange, ExpertId, NodeId, ParamSet, PlanRow, ProxySet
 pub use agreement::ClassMeans;
 pub use agreement::renaming::Renaming;
 pub use noised::means_of_noised;
-pub use ridge::Slope;
+pub use ridge::{Slope, judge_rows};
 
 use crate::similarity::Proxies;
 

@@ -18,6 +18,8 @@
 //! itself, on the scale of its own rows ([`solve`]).
 
 mod joint;
+pub mod noised;
+pub mod summed;
 
 use nalgebra::{Cholesky, DMatrix, DVector, Dyn};
 
@@ -90,6 +92,14 @@ impl Found {
         self.squares.iter().sum::<f64>() / self.squares.len() as f64
     }
 
+    /// Returns another line, unless this one is clearly better, or far better on average.
+    fn or_if_not_worse(self, other: Self) -> Self {
+        // One row that is far off hides in the standard error that it makes.
+        let is_better =
+            self.is_clearly_better_than(&other) || FAR_BETTER * self.square() < other.square();
+        if is_better { self } else { other }
+    }
+
     /// Tells whether it is better than another by more than [`CLEARLY`] standard errors of the difference.
     fn is_clearly_better_than(&self, other: &Self) -> bool {
         let differences = other.squares.iter().zip(&self.squares);
@@ -151,12 +161,10 @@ pub fn solve(
         return alone;
     }
     let together = Problem::new(features, numbers, peers)?.with_peers()?;
-    let is_better = |alone: &Found| {
-        // One row that is far off hides in the standard error that it makes.
-        alone.is_clearly_better_than(&together) || FAR_BETTER * alone.square() < together.square()
-    };
-    let alone = alone.ok().filter(is_better);
-    Ok(alone.unwrap_or(together))
+    Ok(match alone {
+        Ok(alone) => alone.or_if_not_worse(together),
+        Err(_) => together,
+    })
 }
 
 impl Problem {

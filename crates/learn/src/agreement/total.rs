@@ -28,10 +28,11 @@ use fednode_mix::matching::ClassMeans;
 use fednode_mix::sites::{NoisySites, SiteSums};
 use fednode_mix::statistics::{Discriminant, StatisticsError};
 
-use super::promised::Promised;
+use super::promised;
 use super::{Agreement, Source};
 use crate::algorithm::Part;
 use crate::noised::{self, NoiseKey};
+use crate::promised::Promised;
 use crate::total;
 use crate::weights::Weights;
 
@@ -160,7 +161,7 @@ impl Agreement {
         let numbers = match &total.promised {
             Some(promised) => {
                 let cut = self.cut_by_class(promised, samples, device);
-                promised.release(&cut, seeds)
+                promised::release(promised, &cut, seeds)
             }
             None => {
                 let sums = SiteSums::of(&self.by_class(samples, device));

@@ -38,9 +38,6 @@ pub(super) fn fill(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     if spec.pool.is_enabled() {
         return refuse("`pool` is for classes, leave it out".to_owned());
     }
-    if spec.privacy.epsilon.is_some() {
-        return refuse("`privacy.epsilon` is kept for classes alone, leave it out".to_owned());
-    }
     let sums = [agreement::MATCHING, agreement::OF_SITES];
     let experts = spec.exchange.experts.as_mut();
     if let Some(experts) = experts.filter(|experts| sums.contains(&experts.matching.name())) {
@@ -51,7 +48,14 @@ pub(super) fn fill(spec: &mut FederationSpec) -> Result<(), ConfigError> {
                 "`hyper.base` must be `local` or `fedavg`, and `{base}` is for classes"
             ));
         }
-        return regression::check(spec);
+        regression::check(spec)?;
+        return regression::check_privacy(spec);
+    }
+    if spec.privacy.epsilon.is_some() {
+        return refuse(
+            "`privacy.epsilon` takes `fedmoe-da` as it is by default, with `privacy.sums=masked`"
+                .to_owned(),
+        );
     }
     if ALGORITHMS.contains(&spec.algorithm.as_str()) {
         return Ok(());

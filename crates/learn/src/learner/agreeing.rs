@@ -67,6 +67,10 @@ impl Learner {
         } else if let Some(agreement) = self.parts.agreement.as_mut().filter(|one| one.has_total())
         {
             agreement.draw_from(key);
+        } else if let Some(regression) =
+            self.parts.regression.as_mut().filter(|one| one.has_total())
+        {
+            regression.draw_from(key);
         } else if let Some(promise) = &mut self.training.promise {
             promise.draw_from(key);
         }
@@ -79,7 +83,7 @@ impl Learner {
     }
 
     /// Makes the expert of a node that has added up no row yet.
-    pub(super) fn new_regression(&self, spec: &FederationSpec) -> Regression {
+    pub(super) fn new_regression(&self, spec: &FederationSpec) -> Result<Regression, LearnError> {
         let device = &self.parts.device;
         device.run(|| Regression::new(spec, device.tensors()))
     }
@@ -132,6 +136,14 @@ impl Learner {
             let samples = self.data.train.in_round(round.0, self.training.rounds);
             let seeds = [self.training.seed, self.training.node_seed];
             device.run(|| agreement.release(&samples, seeds, device.tensors()));
+        }
+        if let Some(regression) = &mut self.parts.regression
+            && regression.waits_for_total()
+            && only == Some(round)
+        {
+            let samples = self.data.train.in_round(round.0, self.training.rounds);
+            let seeds = [self.training.seed, self.training.node_seed];
+            device.run(|| regression.release(&samples, seeds, device.tensors()));
         }
         self.choose_agreement();
     }
@@ -201,6 +213,9 @@ impl Learner {
         } else if let Some(agreement) = &mut self.parts.agreement {
             let samples = &self.data.train;
             device.run(|| agreement.adopt_total(samples, device.tensors()));
+        } else if let Some(regression) = &mut self.parts.regression {
+            let samples = &self.data.train;
+            device.run(|| regression.adopt_total(samples, device.tensors()));
         }
     }
 

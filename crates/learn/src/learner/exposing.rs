@@ -64,7 +64,9 @@ impl Learner {
         let agreement =
             agreement.map(|own| device.run(|| own.published_width(train, device.tensors())));
         // Rows of numbers are published with the number, which is one more.
-        let numbers = self.parts.regression.as_ref().map(|own| own.width() + 1);
+        let numbers = self.parts.regression.as_ref();
+        let numbers = numbers.filter(|own| !own.has_total());
+        let numbers = numbers.map(|own| own.width() + 1);
         agreement.or(numbers)
     }
 
@@ -139,6 +141,9 @@ impl Learner {
     /// Puts canaries among the samples and guesses which are in the release, where statistics have a promise.
     pub fn canaried(&self, privacy: &PrivacySpec) -> Option<Canaried> {
         let (train, device) = (&self.data.train, &self.parts.device);
+        if let Some(regression) = &self.parts.regression {
+            return regression.canaried(privacy);
+        }
         let guess = || match (&self.parts.noised, &self.parts.agreement) {
             (Some(noised), _) => noised.canaried(train, privacy, device.tensors()),
             (None, Some(agreement)) => agreement.canaried(privacy),

@@ -9,7 +9,7 @@ use fednode_privacy::statistics::Shares;
 use fednode_privacy::units::{Delta, Epsilon, Noise};
 
 use super::MATCHING;
-use crate::agreement;
+use crate::{agreement, regression};
 
 /// Noise is rounded up to a multiple of the inverse: what machines compute differs in the last digits.
 const DIGITS: f64 = 1e6;
@@ -64,7 +64,7 @@ pub(crate) fn mask(spec: &mut FederationSpec) -> Result<(), ConfigError> {
 
 /// Tells whether nodes exchange statistics of peers that agree.
 fn is_agreement(experts: &ExpertExchange) -> bool {
-    [agreement::MATCHING, MATCHING].contains(&experts.matching.name())
+    [agreement::MATCHING, regression::MATCHING, MATCHING].contains(&experts.matching.name())
 }
 
 /// Refuses a spec by which something else leaves the nodes than statistics. `key` is what protects those.

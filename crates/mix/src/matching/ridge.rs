@@ -134,6 +134,14 @@ fn judge(own: &ParamSet, theirs: &ParamSet) -> Result<(), String> {
         mine.map_err(|fault| fault.to_string())?,
         other.map_err(|fault| fault.to_string())?,
     );
+    judge_rows(&mine, &other)
+}
+
+/// Judges what other rows are like, beside the own ones.
+///
+/// # Errors
+/// Says what is wrong with them.
+pub fn judge_rows(mine: &Joint, other: &Joint) -> Result<(), String> {
     let [(own_squares, _), (squares, of_number)] = [mine.squares(), other.squares()];
     if !(1.0 / MOST_SPREAD..=MOST_SPREAD).contains(&(squares / own_squares)) {
         return Err(
@@ -152,10 +160,10 @@ fn judge(own: &ParamSet, theirs: &ParamSet) -> Result<(), String> {
             .map(|number| number as f32)
             .collect(),
     };
-    if slope(&mine).goes_with(&slope(&other)) {
+    if slope(mine).goes_with(&slope(other)) {
         Ok(())
     } else {
-        Err("its number goes the other way than the own one, though its proxy did not".to_owned())
+        Err("its number goes the other way than the own one".to_owned())
     }
 }
 

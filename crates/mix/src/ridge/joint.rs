@@ -81,14 +81,20 @@ impl Joint {
             means: numbers("means")?,
             covariances: numbers("covariances")?,
         };
-        let size = joint.means.len();
-        if size < 2 || joint.covariances.len() != size * (size + 1) / 2 {
+        joint.checked()
+    }
+
+    /// Refuses what is that of no rows.
+    pub(super) fn checked(self) -> Result<Self, JointError> {
+        let size = self.means.len();
+        if size < 2 || self.covariances.len() != size * (size + 1) / 2 {
             return Err(JointError::Form);
         }
-        joint
-            .is_possible()
-            .then_some(joint)
-            .ok_or(JointError::Impossible)
+        if self.is_possible() {
+            Ok(self)
+        } else {
+            Err(JointError::Impossible)
+        }
     }
 
     /// Returns the mean squares of the features, summed, and of the number: variances, and squares of means.

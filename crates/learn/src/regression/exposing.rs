@@ -1,0 +1,153 @@
+//! Attacks on what a node publishes of its rows.
+
+use fednode_core::random::nearly_normal;
+use fednode_core::spec::PrivacySpec;
+use fednode_data::Samples;
+use fednode_mix::Statistics;
+use fednode_mix::ridge::noised::{self, CutRows};
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::{RngCore, SeedableRng};
+
+use super::total::RowsTotal;
+use super::{Regression, rows_of};
+use crate::agreement::doubles;
+use crate::exposure::{Exposure, Rows, leverage};
+use crate::noised::{Canaried, NoiseKey, Tested};
+use crate::promised::{CANARIES, KnowsOthers, OTHERS, Promised, guess};
+
+impl Regression {
+    /// Attacks the published sums with rows that are in them and others that are not.
+    pub(crate) fn exposures(&self, members: &[&Samples], others: &[&Samples]) -> Option<Exposure> {
+        let rows = [members, others].map(with_numbers);
+        match &self.total {
+            None => self.exposed(rows),
+            Some(total) => match &total.promised {
+                Some(promised) => self.exposed_promised(total, promised, &rows),
+                None => self.exposed_total(rows),
+            },
+        }
+    }
+
+    /// Attacks means and covariances.
+    fn exposed(&self, [members, others]: [Rows; 2]) -> Option<Exposure> {
+        let size = self.width + 1;
+        let [means, covariances] = [0, 1].map(|array| doubles(&self.own.weights.tensor(array)));
+        let mut sums = Statistics::new(1, size);
+        let products = (0..size).flat_map(|row| (row..size).map(move |at| (row, at)));
+        let products = covariances.iter().zip(products);
+        sums.scatter = products
+            .map(|(value, (row, at))| value + means[row] * means[at])
+            .collect();
+        sums.counts = vec![1.0];
+        sums.sums = means;
+        let published = format!("means and covariances of {size} numbers");
+        leverage(published, &sums, 0.0, [&members, &others])
+    }
+
+    /// Attacks the own part of the total, as whoever knows the rows of all others sees it. Means are not in it. The attack is given them
+    /// all the same, so a stronger one finds no more for want of them.
+    fn exposed_total(&self, [mut members, mut others]: [Rows; 2]) -> Option<Exposure> {
+        let size = self.width + 1;
+        let [means, covariances] = [0, 1].map(|array| doubles(&self.own.weights.tensor(array)));
+        for row in members.features.iter_mut().chain(&mut others.features) {
+            let apart = row.iter_mut().zip(&means);
+            apart.for_each(|(value, mean)| *value -= *mean as f32);
+        }
+        let mut seen = Statistics::new(1, size);
+        seen.scatter = covariances;
+        let published = format!("its part of a total of {size} numbers");
+        leverage(published, &seen, 0.0, [&members, &others])
+    }
+
+    /// Attacks the own part of the total as whoever knows all rows but the one in question. The noise is that of the fewest members.
+    fn exposed_promised(
+        &self,
+        total: &RowsTotal,
+        promised: &Promised,
+        [members, others]: &[Rows; 2],
+    ) -> Option<Exposure> {
+        let noise = promised.noise_of(f64::from(total.total.fewest))?;
+        let attack = KnowsOthers::new(noise, noised::n_whole(self.width));
+        let cut = |row: &[f32]| -> (Vec<f32>, f32) {
+            let (number, features) = row.split_last().expect("a number stands last");
+            (promised.cut(features), *number)
+        };
+        let inside = members.features.iter().map(|row| cut(row)).collect();
+        let score = |rows: &CutRows, (row, number): &(Vec<f32>, f32), is_in| {
+            attack.score(&rows.change(row, *number, promised.radius), is_in)
+        };
+        let found = |at: usize, all: &Vec<(Vec<f32>, f32)>| {
+            let rest = all.iter().enumerate().filter(|(other, _)| *other != at);
+            score(&cut_rows(rest.map(|(_, row)| row)), &all[at], true)
+        };
+        let all: Vec<(Vec<f32>, f32)> = inside;
+        let everybody = cut_rows(all.iter());
+        let inside: Vec<f64> = (0..all.len()).map(|at| found(at, &all)).collect();
+        let outside = others.features.iter();
+        let outside: Vec<f64> = outside
+            .map(|row| score(&everybody, &cut(row), false))
+            .collect();
+        attack.judged(self.published(), &inside, &outside)
+    }
+
+    /// Says what of a total is the node's.
+    fn published(&self) -> String {
+        format!("its part of a noised total of {} columns", self.width)
+    }
+
+    /// Makes a thousand releases, each with one canary in it or not, and guesses in which one is. Nothing without a promise.
+    ///
+    /// All rows are made up: the canary lies at one end of a direction, and the others at the other end, with the other end of the
+    /// numbers. So it changes their sums as much as a row can.
+    pub(crate) fn canaried(&self, privacy: &PrivacySpec) -> Option<Canaried> {
+        let total = self.total.as_ref()?;
+        let promised = total.promised.as_ref()?;
+        let noise = promised.noise_of(f64::from(total.total.fewest))?;
+        let secret = NoiseKey::of_system();
+        let mut random = ChaCha8Rng::from_seed(secret.secret([0, 0]));
+        let guesses = (0..CANARIES).map(|_| {
+            let direction = nearly_normal(&mut random, self.width);
+            let (row, other) = (
+                promised.end(&direction, 1.0),
+                promised.end(&direction, -1.0),
+            );
+            let mut rows = vec![(other, -1.0); OTHERS];
+            let known = cut_rows(rows.iter());
+            let is_in = random.next_u32() & 1 == 1;
+            let change = known.change(&row, 1.0, promised.radius);
+            rows.extend(is_in.then_some((row, 1.0)));
+            let [known, release] =
+                [known, cut_rows(rows.iter())].map(|rows| rows.whole(promised.radius));
+            (guess(&known, release, &change, noise), is_in)
+        });
+        let tested = Tested {
+            published: self.published(),
+            guesses: guesses.collect(),
+        };
+        tested.judged(privacy)
+    }
+}
+
+/// Puts rows that are cut one after the other.
+fn cut_rows<'a>(rows: impl Iterator<Item = &'a (Vec<f32>, f32)>) -> CutRows {
+    let (features, numbers): (Vec<&[f32]>, Vec<f32>) =
+        rows.map(|(row, number)| (row.as_slice(), *number)).unzip();
+    CutRows::new(&features.concat(), &numbers)
+}
+
+/// Returns features and number of all samples together.
+fn with_numbers(samples: &[&Samples]) -> Rows {
+    let mut rows = Rows {
+        features: Vec::new(),
+        classes: Vec::new(),
+    };
+    for some in samples {
+        let (features, numbers) = rows_of(some);
+        let width = some.values_per_sample();
+        for (row, number) in features.chunks_exact(width).zip(numbers) {
+            rows.features.push([row, &[*number]].concat());
+            rows.classes.push(0);
+        }
+    }
+    rows
+}
