@@ -44,7 +44,7 @@ pub(crate) fn start(args: &StartArgs, json: bool) -> Result<(), Failure> {
 
 /// Runs once, and once more whenever rounds were added.
 async fn run(
-    mut member: MemberConfig,
+    member: MemberConfig,
     config: &Config,
     json: bool,
     stop_when_stdin_closes: bool,
@@ -53,7 +53,18 @@ async fn run(
     if stop_when_stdin_closes {
         signals::stop_when_stdin_closes(stop.clone());
     }
-    let mut process = Process::new(stop);
+    let mut process = Process::new(&stop);
+    let result = to_the_end(member, config, json, &mut process).await;
+    process.close().await;
+    result
+}
+
+async fn to_the_end(
+    mut member: MemberConfig,
+    config: &Config,
+    json: bool,
+    process: &mut Process,
+) -> Result<(), Failure> {
     loop {
         let (told, mut addresses) = mpsc::channel(ADDRESSES);
         member.on_listening = Some(told);
@@ -63,14 +74,13 @@ async fn run(
             }
             Ok::<(), Failure>(())
         });
-        let result = run_aggregator(member, &mut process).await;
+        let result = run_aggregator(member, process).await;
         printing.abort();
         let finished = result.map_err(|error| Failure::new(error.exit_code(), error))?;
         let Outcome::Extended { done } = finished.outcome else {
             return Ok(());
         };
         if process.stop().is_cancelled() {
-            process.close().await;
             return Ok(());
         }
         member = resolve(config, done)?;

@@ -122,6 +122,17 @@ fn a_node_that_cannot_read_its_table_at_an_end_goes_on_once_it_can() {
     std::fs::rename(&elsewhere, &table_of_b).unwrap();
     let now = round(&reaches(&a, 20));
     reaches(&b, now + 2);
+    std::fs::rename(&table_of_b, &elsewhere).unwrap();
+    b.wait_for("a table that is away again", |status| {
+        status["waiting_for"][0]["remedy"].is_string()
+    });
+    let mut stop = fednode();
+    stop.args(["stop", "--state"]).arg(&b.state);
+    let stopped = run(stop);
+    assert!(stopped.status.success(), "{stopped:?}");
+    let mut b = b;
+    assert_eq!(b.wait().code(), Some(0), "{}", b.log());
+    assert!(!b.state.join("control.json").exists());
 }
 
 /// Without an organiser nobody has to say that it goes on. An aggregator that comes back later begins where the others are.

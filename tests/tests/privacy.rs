@@ -297,7 +297,7 @@ fn data_of_ones_own_are_protected_where_nobody_says_anything() {
     let said = ["`--privacy open` or `--privacy dp:4`", "3 to 255"];
     assert_fails(&run(init("two", &two)), 2, &said);
     let named = ["--algorithm", "fedavg", "--data", &own];
-    assert_fails(&run(init("named", &named)), 2, &["none is named"]);
+    assert_fails(&run(init("named", &named)), 2, &["is named", "masked+dp:4"]);
     let open = [&two[..], &["--privacy", "open"]].concat();
     assert_eq!(mode("open", &open), "open");
 }

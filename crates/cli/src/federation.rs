@@ -92,7 +92,7 @@ pub struct Args {
     #[arg(long, value_name = "PRESET", num_args = 0..=1, require_equals = true, default_missing_value = "fixed")]
     pub pool: Option<String>,
     /// What members may learn of a node's samples: `open`, `masked`, with which they see sums alone, or `dp:EPSILON`, with which nodes publish statistics or training with noise.
-    /// `masked+dp:EPSILON` is both: sums alone, with noise. For `fednode init` with data of one's own it is the default, with 4.
+    /// `masked+dp:EPSILON` is both: sums alone, with noise. `fednode init` takes `masked+dp:4` for data of one's own.
     #[arg(long, value_name = "MODE")]
     pub privacy: Option<PrivacyMode>,
     /// Any key of federation.toml or hyper-parameter of the algorithm; may be repeated.
@@ -147,7 +147,7 @@ pub struct DataFacts {
 /// # Errors
 /// Names the first key that is unknown or out of range.
 pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
-    let (spec, note) = look(args, data)?;
+    let (spec, note) = spec_and_note(args, data)?;
     if let Some(note) = note {
         eprintln!("note: {note}");
     }
@@ -165,7 +165,7 @@ pub fn is_by_default(spec: &FederationSpec) -> bool {
 ///
 /// # Errors
 /// As [`spec`].
-pub fn look(
+pub fn spec_and_note(
     args: &Args,
     data: &DataFacts,
 ) -> Result<(FederationSpec, Option<String>), ConfigError> {

@@ -154,7 +154,7 @@ async fn aggregate(spec: FederationSpec, state: &str) -> Outcome {
 
 /// A process that nobody stops.
 fn process() -> Process {
-    Process::new(CancellationToken::new())
+    Process::new(&CancellationToken::new())
 }
 
 fn config(spec: FederationSpec, state: &str) -> MemberConfig {

@@ -357,7 +357,7 @@ impl<M: Machine> Driver<'_, M> {
 
     /// Gives the state folder free, and tells whether that was done in time.
     async fn let_go(self, goes_on: bool) -> bool {
-        let status = reporting::status(&self);
+        let status = goes_on.then(|| reporting::status(&self));
         let Self {
             base,
             keeper,
@@ -369,11 +369,11 @@ impl<M: Machine> Driver<'_, M> {
         } = self;
         drop((keeper, desk));
         let mut ended = std::pin::pin!(end_all(base, inlets, machine));
-        if goes_on {
+        if let Some(status) = status {
             process.remember(status);
             // The next start needs the folder, so there is no hurry unless somebody stops the process.
             let ended = tokio::time::timeout(PATIENCE_TO_GO_ON, &mut ended);
-            let waits = WaitingFor::some("the last work of the rounds before");
+            let waits = WaitingFor::of_nobody("the last work of the rounds before");
             if let Some(ended) = process.answer_while(waits, ended).await {
                 return ended.is_ok();
             }

@@ -1,6 +1,7 @@
 //! A member from its configuration to its end: opens what it needs, puts the driver together, runs it.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -17,9 +18,11 @@ use crate::config::MemberConfig;
 use crate::desk::Staff;
 use crate::ending::Finished;
 use crate::error::RunError;
-use crate::opened::{Memories, Opened};
+use crate::machine::Machine;
+use crate::opened::{Assembled, Memories, Opened};
 use crate::process::Process;
 use crate::releases::Releases;
+use crate::status::WaitingFor;
 use crate::trainer::{Trainer, TrainerThread};
 
 /// Runs a training node until all rounds are done (and it has lingered), or until it is stopped.
@@ -34,6 +37,36 @@ pub async fn run_node(
     trainer: Trainer,
     process: &mut Process,
 ) -> Result<Finished, RunError> {
+    let bind = process.to_bind(&config);
+    let begun = begin_node(config, trainer, bind);
+    begin_and_run(begun, process).await
+}
+
+/// What comes of a start.
+enum Begun<M> {
+    /// There is nothing to run: rounds were added that are to be known first.
+    Over(Box<Finished>),
+    /// A member that can run.
+    Ready(Box<Assembled<M>>),
+}
+
+/// Answers for a member while it begins, and runs it.
+async fn begin_and_run<M: Machine>(
+    begun: impl Future<Output = Result<Begun<M>, RunError>>,
+    process: &mut Process,
+) -> Result<Finished, RunError> {
+    let waits = WaitingFor::of_nobody("its start");
+    match process.answer_through(waits, begun).await? {
+        Begun::Over(finished) => Ok(*finished),
+        Begun::Ready(member) => process.run(*member).await,
+    }
+}
+
+async fn begin_node(
+    config: MemberConfig,
+    trainer: Trainer,
+    bind: Option<SocketAddr>,
+) -> Result<Begun<Node>, RunError> {
     let Trainer { mut worker, card } = trainer;
     let releases = Releases::new(&config.spec, config.privacy.clone(), worker.noisy_steps());
     releases
@@ -43,7 +76,7 @@ pub async fn run_node(
     let partition_hash = card.borrow().partition_hash.clone();
     let mut opened = Opened::open(&config, Role::Node, partition_hash).await?;
     if let Some(finished) = opened.past(&config.spec)? {
-        return Ok(finished);
+        return Ok(Begun::Over(Box::new(finished)));
     }
     let initial = match initial {
         Some((blob, bytes)) if Schedule::of(&config.spec).masks() => {
@@ -84,7 +117,8 @@ pub async fn run_node(
         card,
         releases,
     };
-    opened.run(config, machine, Some(staff), process).await
+    let member = opened.assembled(config, machine, Some(staff), bind).await?;
+    Ok(Begun::Ready(Box::new(member)))
 }
 
 /// Runs an aggregator until it is stopped, or until all rounds are done if it is configured to end then.
@@ -95,9 +129,18 @@ pub async fn run_aggregator(
     config: MemberConfig,
     process: &mut Process,
 ) -> Result<Finished, RunError> {
+    let bind = process.to_bind(&config);
+    let begun = begin_aggregator(config, bind);
+    begin_and_run(begun, process).await
+}
+
+async fn begin_aggregator(
+    config: MemberConfig,
+    bind: Option<SocketAddr>,
+) -> Result<Begun<Aggregator>, RunError> {
     let opened = Opened::open(&config, Role::Aggregator, String::new()).await?;
     if let Some(finished) = opened.past_of_aggregator(&config.spec)? {
-        return Ok(finished);
+        return Ok(Begun::Over(Box::new(finished)));
     }
     let spec = Arc::clone(&config.spec);
     let machine = match &opened.restored {
@@ -108,7 +151,8 @@ pub async fn run_aggregator(
             Aggregator::restore(spec, opened.me, head)
         }
     };
-    opened.run(config, machine, None, process).await
+    let member = opened.assembled(config, machine, None, bind).await?;
+    Ok(Begun::Ready(Box::new(member)))
 }
 
 /// What a state folder's newest checkpoint holds of the node's model.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -23,9 +24,10 @@ use crate::beginning::{self, Found};
 use crate::checkpointing::{self, Keeper, OwnBlobs, Restored};
 use crate::clock::Clock;
 use crate::config::MemberConfig;
+use crate::control::{self, Server};
 use crate::decoded::Decoded;
 use crate::desk::{Desk, Staff};
-use crate::driver::{Driver, Inlets, Parts, Past};
+use crate::driver::{Inlets, Parts, Past};
 use crate::ending::{Finished, Outcome};
 use crate::error::RunError;
 use crate::joining::SPEC_FILE;
@@ -35,7 +37,6 @@ use crate::machine::Machine;
 use crate::masks::MaskKeeper;
 use crate::membership::{self, Membership};
 use crate::notes::Notebook;
-use crate::process::Process;
 use crate::reach;
 use crate::recording::{self, Origin, Recorder};
 use crate::records;
@@ -156,13 +157,14 @@ impl Opened {
             .map_err(|error| RunError::StateContent(error.to_string()))
     }
 
-    pub(crate) async fn run<M: Machine>(
+    /// Puts a member together around its machine, and connects it. The control API is opened at `bind`, if it is not open yet.
+    pub(crate) async fn assembled<M: Machine>(
         self,
         config: MemberConfig,
         machine: M,
         staff: Option<Staff>,
-        process: &mut Process,
-    ) -> Result<Finished, RunError> {
+        bind: Option<SocketAddr>,
+    ) -> Result<Assembled<M>, RunError> {
         let Self {
             me,
             role,
@@ -181,8 +183,6 @@ impl Opened {
         let masks = Arc::new(MaskKeeper::new(&identity, config.spec.id()));
         let network = start_network(&config, role, &store, identity, memories, members).await?;
         let net = network.handle;
-        // The network is there already, so no answer to `status` shows a member without one.
-        process.open_control(&config).await?;
         let (book, roll) = membership.map(Membership::keep).unzip();
         let inlets = Inlets {
             events: network.events,
@@ -190,6 +190,11 @@ impl Opened {
             roll,
             whereabouts: Some(whereabouts::keep(&net, &config.state)),
             book,
+        };
+        // The network is there already, so no answer to `status` shows a member without one.
+        let control = match bind {
+            Some(address) => Some(control::start(address, &config.state).await?),
+            None => None,
         };
         // Only now nothing refuses this start any more.
         settle(&config, &mut notebook, clock.now(), &net).await?;
@@ -217,9 +222,20 @@ impl Opened {
             keeper: Keeper::new(store.checkpoints, own),
             inlets,
         };
-        let driver = Driver::new(parts, process);
-        driver.run(Past { known, written }).await
+        Ok(Assembled {
+            parts,
+            past: Past { known, written },
+            control,
+        })
     }
+}
+
+/// A member that can run.
+pub(crate) struct Assembled<M> {
+    pub(crate) parts: Parts<M>,
+    pub(crate) past: Past,
+    /// The control API, if it was opened just now.
+    pub(crate) control: Option<Server>,
 }
 
 /// Reopens the books of an earlier life, and names the own blobs that others may still want of it.

@@ -9,20 +9,22 @@
 //! control API stays meanwhile. So `status` and `stop` are answered, and a watchdog hears that the process lives.
 
 use std::convert::Infallible;
-use std::path::Path;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use fednode_engine::Phase;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Control, MemberConfig};
 use crate::control::{Request, Server};
+use crate::driver::Driver;
+use crate::ending::Finished;
 use crate::error::RunError;
+use crate::machine::Machine;
+use crate::opened::Assembled;
 use crate::service::Manager;
 use crate::status::{Experts, Status, WaitingFor};
-use crate::token;
 
-/// The file in the state folder with the token that opens the figures for Prometheus.
-const METRICS_TOKEN: &str = "metrics.token";
 /// How often a service manager hears that the process lives.
 const TICK: Duration = Duration::from_secs(1);
 
@@ -39,9 +41,10 @@ pub struct Process {
 
 impl Process {
     /// Makes one that ends when `stop` is cancelled.
-    pub fn new(stop: CancellationToken) -> Self {
+    pub fn new(stop: &CancellationToken) -> Self {
         Self {
-            stop,
+            // Who asks the process to stop sends no signal: the next one is the first.
+            stop: stop.child_token(),
             since: Instant::now(),
             manager: Manager::find(),
             control: None,
@@ -65,7 +68,19 @@ impl Process {
         tokio::select! {
             biased;
             () = stop.cancelled() => None,
-            done = work => Some(done),
+            done = self.answer_through(waits, work) => Some(done),
+        }
+    }
+
+    /// As [`Self::answer_while`], and does the work to its end whoever stops the process.
+    pub(crate) async fn answer_through<T>(
+        &mut self,
+        waits: WaitingFor,
+        work: impl Future<Output = T>,
+    ) -> T {
+        tokio::select! {
+            biased;
+            done = work => done,
             never = self.answer(waits) => match never {},
         }
     }
@@ -103,26 +118,34 @@ impl Process {
         }
     }
 
-    /// Opens the control API, if that is wanted and it is not open from an earlier run.
+    /// Returns where the control API is to be opened: nowhere if that is not wanted, or if it is open from an earlier run.
+    pub(crate) fn to_bind(&self, config: &MemberConfig) -> Option<SocketAddr> {
+        match config.control {
+            Control::At(address) if self.control.is_none() => Some(address),
+            _ => None,
+        }
+    }
+
+    /// Runs a member until it ends.
     ///
     /// # Errors
-    /// Fails if its address cannot be bound or a file of it cannot be written.
-    pub(crate) async fn open_control(&mut self, config: &MemberConfig) -> Result<(), RunError> {
-        if let (Control::At(address), None) = (config.control, &self.control) {
-            let failed = |error| {
-                RunError::Network(format!(
-                    "the control API cannot be served at {address}: {error}"
-                ))
-            };
-            let metrics_token = metrics_token(&config.state)?;
-            let server = Server::start(address, &config.state, metrics_token).await;
-            self.control = Some(server.map_err(failed)?);
-        }
-        Ok(())
+    /// Why it could not go on.
+    pub(crate) async fn run<M: Machine>(
+        &mut self,
+        member: Assembled<M>,
+    ) -> Result<Finished, RunError> {
+        let Assembled {
+            parts,
+            past,
+            control,
+        } = member;
+        self.control = control.or(self.control.take());
+        Driver::new(parts, self).run(past).await
     }
 
     /// Closes the control API after its last answers. A process that ends without this may leave somebody without one.
     pub async fn close(&mut self) {
+        self.manager.stopping();
         if let Some(server) = self.control.take() {
             server.close().await;
         }
@@ -138,18 +161,16 @@ impl Process {
 
     /// Remembers what to say of the member until it is put together anew.
     pub(crate) fn remember(&mut self, status: Status) {
-        self.last = Some(status);
+        self.last = Some(Status {
+            // Who has missed an end is not finished.
+            finished: status.phase == Phase::Serving,
+            ..status
+        });
     }
 
     pub(crate) fn uptime_seconds(&self) -> f64 {
         self.since.elapsed().as_secs_f64()
     }
-}
-
-fn metrics_token(state: &Path) -> Result<String, RunError> {
-    token::kept(&state.join(METRICS_TOKEN)).map_err(|error| {
-        RunError::StateContent(format!("{METRICS_TOKEN} in the state folder: {error}"))
-    })
 }
 
 #[cfg(test)]
@@ -159,15 +180,17 @@ mod tests {
     use fednode_core::FederationSpec;
 
     use super::*;
-    use crate::control::{Client, ClientError};
+    use crate::control::{self, Client, ClientError};
 
     /// Waits for something that never comes, while somebody asks the process something.
     async fn asked(ask: fn(&Client) -> Result<(), ClientError>) -> (Process, Option<()>) {
         let folder = tempfile::tempdir().unwrap();
         let spec = Arc::new(FederationSpec::default());
         let config = MemberConfig::new(spec, folder.path().to_owned());
-        let mut process = Process::new(CancellationToken::new());
-        process.open_control(&config).await.unwrap();
+        let mut process = Process::new(&CancellationToken::new());
+        let address = process.to_bind(&config).unwrap();
+        let control = control::start(address, &config.state).await;
+        process.control = Some(control.unwrap());
         let client = Client::of(folder.path()).unwrap();
         let asking = tokio::task::spawn_blocking(move || ask(&client));
         let answered = async { asking.await.unwrap().unwrap() };
@@ -175,7 +198,7 @@ mod tests {
             answered.await;
             tokio::time::sleep(Duration::from_millis(100)).await;
         };
-        let waits = WaitingFor::some("nothing");
+        let waits = WaitingFor::of_nobody("nothing");
         let done = process.answer_while(waits, work).await;
         (process, done)
     }

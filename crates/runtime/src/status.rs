@@ -123,8 +123,8 @@ pub struct KnownOf {
 }
 
 impl WaitingFor {
-    /// Something that is no peer's to give.
-    pub fn some(what: impl Into<String>) -> Self {
+    /// Waits for something that is no peer's to give.
+    pub fn of_nobody(what: impl Into<String>) -> Self {
         Self {
             what: what.into(),
             ..Self::default()

@@ -57,7 +57,7 @@ async fn start_refused(config: MemberConfig, partition: &str) -> RunError {
         ..trainer.card.borrow().clone()
     };
     let trainer = Trainer::of(trainer.worker, card);
-    let mut process = Process::new(CancellationToken::new());
+    let mut process = Process::new(&CancellationToken::new());
     let run = run_node(config, trainer, &mut process);
     within(30, run).await.unwrap_err()
 }

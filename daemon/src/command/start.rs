@@ -115,7 +115,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
             let args = ModelArgs::of(config.state().to_owned(), config.backbone.clone());
             tokio::spawn(beside::serve(bind, args))
         });
-        let mut process = Process::new(stop);
+        let mut process = Process::new(&stop);
         let finished = to_the_end(ready, &config, &mut process, form).await;
         process.close().await;
         if let Some(serving) = serving {
@@ -155,8 +155,8 @@ async fn to_the_end(
 /// away. Returns nothing once somebody stops it.
 async fn again(config: &Arc<Config>, done: Round, process: &mut Process) -> Option<Ready> {
     let (begun, mut wait) = (Instant::now(), SHORTEST_WAIT);
-    let mut waits = WaitingFor::some(format!("its samples, after the end of round {done}"));
-    loop {
+    let mut waits = WaitingFor::of_nobody(format!("its samples, after the end of round {done}"));
+    while !process.stop().is_cancelled() {
         let config = Arc::clone(config);
         let reading = tokio::task::spawn_blocking(move || Ready::of(&config, done));
         let error = match process.answer_while(waits.clone(), reading).await? {
@@ -174,6 +174,7 @@ async fn again(config: &Arc<Config>, done: Round, process: &mut Process) -> Opti
         process.answer_while(waits.clone(), pause).await?;
         wait = LONGEST_WAIT.min(2 * wait);
     }
+    None
 }
 
 /// Takes part until all rounds that are known are done, or somebody stops it.

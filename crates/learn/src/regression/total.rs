@@ -1,7 +1,7 @@
 //! One sum of the rows of all sites in place of the peers' own ones, under masks.
 //!
 //! In an open federation a node fetches the sums of peers and leaves out those whose number goes the other way. Under masks it sees their
-//! sum alone, takes its own rows off it, and finds out on these what the rest is worth, as it does with peers.
+//! sum alone, takes its own rows off it, and finds out on these what the rest is worth.
 //!
 //! | | what a node adds up | what of it is solved |
 //! |---|---|---|
@@ -15,7 +15,7 @@ use fednode_data::Samples;
 use fednode_mix::matching;
 use fednode_mix::ridge::noised::{CutRows, NoisyMoments};
 use fednode_mix::ridge::summed::{self, NoSum};
-use fednode_mix::ridge::{self, Found, Joint, noised};
+use fednode_mix::ridge::{Found, Joint, noised};
 use fednode_mix::statistics::StatisticsError;
 
 use super::{Regression, Source, rows_of};
@@ -178,7 +178,7 @@ impl RowsTotal {
             let own = joint_of(samples);
             let (rows, joint) = summed::read(others, &own)?;
             matching::judge_rows(&own, &joint).map_err(NoTotal::Fault)?;
-            return Ok(ridge::solve(&features, numbers, &[(rows, &joint)])?);
+            return Ok(summed::solve(&features, numbers, (rows, &joint))?);
         };
         let noise = promised.noise_of(members).ok_or(NoTotal::Members)?;
         let moments = NoisyMoments::of_whole(promised.radius, noise, others);

@@ -185,7 +185,7 @@ impl NoisyMoments {
         let alone = problem.alone()?;
         let sums = self.sums(&problem, cut, alone.square());
         problem.by_site = sums.ok_or(StatisticsError::Degenerate)?;
-        let together = problem.with_peers()?;
+        let together = problem.with_sum()?;
         Ok(alone.or_if_not_worse(together))
     }
 

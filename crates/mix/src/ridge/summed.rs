@@ -6,11 +6,12 @@
 //! ```
 //!
 //! None of them says where a site lies. A node takes its own rows off the sum. What is left is that of one peer, whose slope it takes and
-//! whose offset it does not: sites may measure from another zero. How much that counts is found out as for any peer ([`super::solve`]).
+//! whose offset it does not: sites may measure from another zero. How much that counts is found out on the own rows ([`Problem::with_sum`]).
 //!
 //! Sums travel as whole numbers: they are exact, and so is what is left.
 
-use super::{Joint, JointError};
+use super::{Found, Joint, JointError, Problem};
+use crate::statistics::StatisticsError;
 
 /// Whole numbers in a unit: that of a row, or of a square.
 const GRID: f64 = (1_u64 << 16) as f64;
@@ -63,6 +64,28 @@ pub fn read(others: &[i64], own: &Joint) -> Result<(f64, Joint), NoSum> {
         covariances: numbers.map(|number| number / rows).collect(),
     };
     Ok((rows, joint.checked()?))
+}
+
+/// Returns the line of a node's own rows and of so many rows of others.
+///
+/// It is that of the own rows alone if that is clearly better, or far better on average.
+///
+/// # Errors
+/// As [`super::solve`].
+///
+/// # Panics
+/// As [`super::solve`].
+pub fn solve(
+    features: &[f32],
+    numbers: &[f32],
+    (rows, others): (f64, &Joint),
+) -> Result<Found, StatisticsError> {
+    let alone = Problem::new(features, numbers, &[])?.alone();
+    let together = Problem::new(features, numbers, &[(rows, others)])?.with_sum()?;
+    Ok(match alone {
+        Ok(alone) => alone.or_if_not_worse(together),
+        Err(_) => together,
+    })
 }
 
 #[cfg(test)]

@@ -34,10 +34,12 @@ pub fn end(state: &Path, farewell: Farewell) -> Result<u32, ClientError> {
     let folder = || state.display().to_string();
     let client = Client::of(state)?;
     let started = Instant::now();
+    let mut was_busy = false;
     let asked = loop {
         match ask(&client, farewell) {
             // Between an end and the next start there is nobody who could say goodbye.
             Err(ClientError::Busy(_)) if started.elapsed() < PATIENCE => {
+                was_busy = true;
                 std::thread::sleep(LOOK_EVERY);
             }
             asked => break asked,
@@ -51,6 +53,8 @@ pub fn end(state: &Path, farewell: Farewell) -> Result<u32, ClientError> {
         })
     };
     match asked {
+        // It was about to stop.
+        Err(ClientError::Unreachable { .. }) if was_busy && farewell == Farewell::Stop => {}
         // A daemon that was killed leaves its control file behind.
         Err(ClientError::Unreachable { .. }) if is_free()? => {
             return Err(ClientError::NotRunning(folder()));

@@ -24,4 +24,4 @@ pub use end::{Farewell, end, is_free};
 pub use file::{FILE_NAME, read};
 
 pub(crate) use file::ControlGuard;
-pub(crate) use server::{Request, Server};
+pub(crate) use server::{Request, Server, start};

@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::ControlGuard;
+use crate::error::RunError;
 use crate::status::{ControlFile, Experts, Peer, Problem, Status};
 use crate::{metrics, records, token};
 
@@ -42,6 +43,37 @@ pub(crate) enum Request {
     Stop(oneshot::Sender<()>),
 }
 
+/// The file in the state folder with the token that opens the figures for Prometheus.
+const METRICS_TOKEN: &str = "metrics.token";
+
+/// Opens the control API of the member with this state folder.
+///
+/// # Errors
+/// Fails if its address cannot be bound or a file of it cannot be written.
+pub(crate) async fn start(address: SocketAddr, state: &Path) -> Result<Server, RunError> {
+    let unserved = |error| {
+        RunError::Network(format!(
+            "the control API cannot be served at {address}: {error}"
+        ))
+    };
+    let token = token::kept(&state.join(METRICS_TOKEN)).map_err(|error| {
+        RunError::StateContent(format!("{METRICS_TOKEN} in the state folder: {error}"))
+    })?;
+    Server::start(address, state, token).await.map_err(unserved)
+}
+
+impl Request {
+    /// Tells whether nobody waits for the answer any more.
+    fn is_given_up(&self) -> bool {
+        match self {
+            Self::Status(answer) => answer.is_closed(),
+            Self::Peers(answer) => answer.is_closed(),
+            Self::Experts(answer) => answer.is_closed(),
+            Self::Leave(answer) | Self::Withdraw(answer) | Self::Stop(answer) => answer.is_closed(),
+        }
+    }
+}
+
 /// A running server; it stops at once when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -64,7 +96,7 @@ impl Server {
     ///
     /// # Errors
     /// Fails if the address cannot be bound or the file cannot be written.
-    pub(crate) async fn start(
+    async fn start(
         address: SocketAddr,
         state: &Path,
         metrics_token: String,
@@ -99,16 +131,18 @@ impl Server {
         })
     }
 
-    /// Returns the next request; never returns if the server has stopped. Cancel-safe.
+    /// Returns the next request for whose answer somebody waits; never returns if the server has stopped. Cancel-safe.
     pub(crate) async fn next(&mut self) -> Request {
-        match self.requests.recv().await {
-            Some(request) => request,
-            None => std::future::pending().await,
+        loop {
+            match self.requests.recv().await {
+                // Who was told to ask again must not be obeyed twice.
+                Some(request) if request.is_given_up() => {}
+                Some(request) => return request,
+                None => std::future::pending().await,
+            }
         }
     }
-}
 
-impl Server {
     /// Stops it once the answers that were given have been sent. Whoever waits for one is told to ask again.
     pub(crate) async fn close(mut self) {
         self.requests.close();

@@ -342,7 +342,7 @@ impl Running {
         }
         let stop = CancellationToken::new();
         let (toy, counters) = Toy::new(number, batch);
-        let mut process = Process::new(stop.clone());
+        let mut process = Process::new(&stop);
         let task = tokio::spawn(async move { run_node(config, trainer(toy), &mut process).await });
         Self {
             stop,
@@ -356,7 +356,7 @@ impl Running {
         let (told, mut addresses) = mpsc::channel(8);
         config.on_listening = Some(told);
         let stop = CancellationToken::new();
-        let mut process = Process::new(stop.clone());
+        let mut process = Process::new(&stop);
         let task = tokio::spawn(async move { run_aggregator(config, &mut process).await });
         let address = within(10, addresses.recv()).await.unwrap();
         (

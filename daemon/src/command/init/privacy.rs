@@ -50,24 +50,26 @@ pub(super) fn with_answer(
     form: Form,
 ) -> anyhow::Result<federation::Args> {
     let has_people = form == Form::Human && io::stdin().is_terminal() && io::stderr().is_terminal();
-    let shares_nothing =
-        federation.nodes == Some(1) || federation.algorithm.as_deref() == Some(ALONE);
     let is_said = federation.privacy.is_some()
         || federation
             .set
             .iter()
             .any(|set| set.key.starts_with("privacy."));
-    if shares_nothing || is_said {
+    if is_said {
         return Ok(federation);
     }
-    let Ok((open, _)) = federation::look(&federation, facts) else {
+    let Ok((open, _)) = federation::spec_and_note(&federation, facts) else {
         return Ok(federation);
     };
+    if open.nodes == 1 || open.algorithm == ALONE {
+        // Nothing is shared.
+        return Ok(federation);
+    }
     let with = |privacy| federation::Args {
         privacy: Some(privacy),
         ..federation.clone()
     };
-    let made = |mode| federation::look(&with(mode), facts).map(|(spec, _)| spec);
+    let made = |mode| federation::spec_and_note(&with(mode), facts).map(|(spec, _)| spec);
     let fits = |mode| made(mode).map(drop);
     let default = if data::is_own(&open.data.partition) {
         made(PROTECTED).and_then(|spec| of_statistics(&spec))
@@ -91,7 +93,7 @@ fn of_statistics(spec: &FederationSpec) -> Result<PrivacyMode, ConfigError> {
     if federation::is_by_default(spec) {
         return Ok(PROTECTED);
     }
-    let text = "it is for the algorithm that is taken where none is named";
+    let text = "there is no default where an algorithm or its profile is named";
     Err(ConfigError(text.into()))
 }
 
@@ -100,12 +102,17 @@ fn unsaid(error: &ConfigError, fits: impl Fn(PrivacyMode) -> Result<(), ConfigEr
     let modes = [
         PrivacyMode::Open,
         PrivacyMode::Masked,
+        PROTECTED,
         PrivacyMode::Differential(4.0),
     ];
     let modes = modes.into_iter().filter(|mode| fits(*mode).is_ok());
     let modes: Vec<String> = modes.map(|mode| format!("`--privacy {mode}`")).collect();
+    let why = match fits(PROTECTED) {
+        Ok(()) => error.to_string(),
+        Err(error) => format!("the default, {PROTECTED}, cannot be had here: {error}"),
+    };
     format!(
-        "say what the other members may see of a node's data: {}. The default, {PROTECTED}, cannot be had here: {error}",
+        "say what the other members may see of a node's data, with {}: {why}",
         modes.join(" or ")
     )
 }
@@ -118,7 +125,9 @@ pub(super) fn in_words(mode: PrivacyMode) -> String {
         }
         (Sums::Open, Some(_)) => "each node adds noise to what it shares",
         (Sums::Masked, None) => "members see sums over nodes alone",
-        (Sums::Masked, Some(_)) => "members see sums over nodes alone, with noise",
+        (Sums::Masked, Some(_)) => {
+            "members see sums over nodes alone, with noise; rounds cannot be added later"
+        }
     };
     format!("{mode}: {words}")
 }
@@ -203,11 +212,18 @@ mod tests {
     fn an_end_of_input_is_no_answer_without_a_default() {
         let error = asked("", None).0.unwrap_err().to_string();
         assert!(error.contains("--privacy"), "{error}");
-        let said = unsaid(&ConfigError("two nodes".into()), fits);
+        let named = unsaid(&ConfigError("an algorithm is named".into()), fits);
         assert_eq!(
-            said,
-            "say what the other members may see of a node's data: `--privacy open` or `--privacy dp:4`. The default, \
-             masked+dp:4, cannot be had here: two nodes"
+            named,
+            "say what the other members may see of a node's data, with `--privacy open` or `--privacy masked+dp:4` or \
+             `--privacy dp:4`: an algorithm is named"
         );
+        let open = |mode| match mode {
+            PrivacyMode::Open => Ok(()),
+            _ => Err(ConfigError("two nodes".into())),
+        };
+        let said = unsaid(&ConfigError("two nodes".into()), open);
+        let end = "with `--privacy open`: the default, masked+dp:4, cannot be had here: two nodes";
+        assert!(said.ends_with(end), "{said}");
     }
 }
