@@ -189,3 +189,34 @@ fn what_is_for_classes_alone_is_refused_in_one_line() {
     let words = ["`smokes`", "holds words", ",target=COLUMN"];
     assert_fails(&run(data), 4, &words);
 }
+
+/// Three real nodes add up their rows once, under masks and with noise. The ledger of each counts one release.
+#[test]
+fn rows_that_nobody_may_see_are_added_up_and_counted() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut swarm = fednode();
+    let out = folder.path().join("out");
+    swarm.args(["swarm", "--json", "--device", "cpu", "--rounds", "3"]);
+    swarm.args(["--privacy", "masked+dp:8", "--out"]).arg(&out);
+    for (name, rows) in [
+        ("north.csv", 0..120),
+        ("south.csv", 200..320),
+        ("west.csv", 400..520),
+    ] {
+        let table = clinic(folder.path(), name, rows, false);
+        swarm.args(["--own", &format!("csv:{},target=dose", table.display())]);
+    }
+    let summary = json_of(&run(swarm));
+    assert_eq!(summary["privacy"]["mode"], "masked+dp:8", "{summary}");
+    let of = |key: &str| summary[key].as_f64().unwrap();
+    assert!(of("served") > of("alone") - 0.02, "{summary}");
+    for node in 1..=3 {
+        let state = out.join(format!("nodes/{node}/state"));
+        let ledger = std::fs::read(state.join("privacy.json")).unwrap();
+        let ledger: Value = serde_json::from_slice(&ledger).unwrap();
+        assert_eq!(ledger.as_array().unwrap().len(), 1, "{ledger}");
+        assert_eq!(ledger[0]["what"], "sums of rows");
+        let card = std::fs::read_to_string(state.join("final/card.json")).unwrap();
+        assert!(card.contains("noised-statistics"), "{card}");
+    }
+}

@@ -112,6 +112,8 @@ pub struct Releases {
     owner: OwnersBudget,
     federation: FederationId,
     mechanism: Mechanism,
+    /// What statistics are called.
+    statistics: &'static str,
     rounds: u32,
     /// ε and δ of the federation.
     promised: Option<[f64; 2]>,
@@ -137,6 +139,10 @@ impl Releases {
             owner,
             federation: spec.id(),
             mechanism: mechanism.unwrap_or(Mechanism::Unprotected),
+            statistics: match spec.data.target {
+                Some(_) => "sums of rows",
+                None => "class statistics",
+            },
             rounds: spec.rounds,
             promised: spec
                 .privacy
@@ -215,7 +221,7 @@ impl Releases {
         Release {
             what: match self.mechanism {
                 Mechanism::Unprotected => "whatever the federation's algorithm shares",
-                Mechanism::Gaussian { .. } => "class statistics",
+                Mechanism::Gaussian { .. } => self.statistics,
                 Mechanism::Training { .. } => "the training of a round",
             }
             .to_owned(),
