@@ -331,11 +331,18 @@ impl Total {
             .map_or(self.fewest, |group| Self::of(group).fewest)
     }
 
+    /// Returns how many members' noise hides a row in a sum, of so many nodes. Whoever looks is a member, too, and knows its own share:
+    /// of three it is two.
+    pub fn hiding(&self, nodes: u32) -> u32 {
+        let others = self.group.unwrap_or(nodes).saturating_sub(1);
+        self.fewest_of_one().min(others.max(1))
+    }
+
     /// Returns the noise of a sum that has no more members than it must have. So much is promised where missing members, and
     /// those that work together against the others, are a quarter of those in one sum at most.
-    pub fn least_noise(&self) -> Option<f64> {
+    pub fn least_noise(&self, nodes: u32) -> Option<f64> {
         self.noise
-            .map(|noise| noise * f64::from(self.fewest_of_one()).sqrt())
+            .map(|noise| noise * f64::from(self.hiding(nodes)).sqrt())
     }
 }
 

@@ -84,6 +84,8 @@ pub(crate) struct Noised {
     noise: Option<Noise>,
     /// What all nodes add up once, under masks.
     total: Option<Total>,
+    /// How many members' noise hides a sample in a total.
+    hiding: u32,
     key: NoiseKey,
     classes: usize,
     remembered: Remembered,
@@ -165,6 +167,7 @@ impl Noised {
             features,
             noise,
             total,
+            hiding: total.map_or(1, |total| total.hiding(spec.nodes)),
             key: NoiseKey::of_system(),
             classes,
             remembered: Remembered::default(),

@@ -185,8 +185,7 @@ impl Regression {
         }
         if self.remembered.trust == Some(0.0) {
             return Some(
-                "peers count nothing: the own rows alone foretell own rows clearly better"
-                    .to_owned(),
+                "peers count nothing: the own rows alone foretell own rows better".to_owned(),
             );
         }
         if let Some(missing) = &self.remembered.missing {

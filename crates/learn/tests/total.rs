@@ -136,7 +136,7 @@ fn members_share_the_noise() {
     let part = spec.exchange.total.unwrap();
     assert_eq!(part.fewest, 3);
     // Of a class sum, whose share of a sample's length is 48 %.
-    let promised = part.least_noise().unwrap() * 0.48f64.sqrt();
+    let promised = part.least_noise(spec.nodes).unwrap() * 0.48f64.sqrt();
     assert!((promised - 1.081).abs() < 1e-3, "{promised}");
     let (_, last) = play(&spec, NODES);
     let apart = counts(&total(&last)).into_iter().zip(exact());
@@ -327,10 +327,22 @@ fn a_node_that_believes_no_group_serves_what_it_does_alone() {
 /// Of a group of four one may be missing, whatever the number of nodes: so much noise hides the sum of the other three.
 #[test]
 fn members_of_a_group_share_the_noise_of_its_sum() {
-    let total = grouped(Some(4.0)).exchange.total.unwrap();
+    let spec = grouped(Some(4.0));
+    let total = spec.exchange.total.unwrap();
     assert_eq!((total.fewest, total.fewest_of_one()), (5, 3));
-    let promised = total.least_noise().unwrap() * 0.48f64.sqrt();
+    let promised = total.least_noise(spec.nodes).unwrap() * 0.48f64.sqrt();
     assert!((promised - 1.081).abs() < 1e-3, "{promised}");
+}
+
+/// Of three each looks at the noise of the other two, since it knows its own.
+#[test]
+fn noise_of_three_hides_a_sample_from_each_of_them() {
+    let mut spec = masked(Some(4.0));
+    spec.nodes = 3;
+    spec.exchange = Exchange::default();
+    algorithm::fill_exchange(&mut spec).unwrap();
+    let share = spec.exchange.total.unwrap().noise.unwrap() * 0.48f64.sqrt();
+    assert!((share * 2f64.sqrt() - 1.081).abs() < 1e-3, "{share}");
 }
 
 #[test]

@@ -13,6 +13,8 @@ const MOST_OF_A_LINE: u64 = 1 << 20;
 
 /// Most bytes of the newest lines that a start looks at: some thousands of rounds.
 const NEWEST_BYTES: u64 = 8 << 20;
+/// Most bytes of the newest lines that an answer of the control API is made of: some ten thousands of rounds.
+const ANSWERED_BYTES: u64 = 32 << 20;
 
 /// What tells a line's round.
 #[derive(serde::Deserialize)]
@@ -75,7 +77,7 @@ fn is_torn(file: &mut std::fs::File) -> io::Result<bool> {
 /// # Errors
 /// Fails if the disk does.
 pub(crate) fn newest_rounds(path: &Path) -> io::Result<BTreeSet<Round>> {
-    newest_lines(path).map(|text| rounds_of(&text))
+    newest_lines(path, NEWEST_BYTES).map(|text| rounds_of(&text))
 }
 
 fn rounds_of(text: &str) -> BTreeSet<Round> {
@@ -85,22 +87,22 @@ fn rounds_of(text: &str) -> BTreeSet<Round> {
     lines.map(|line: OfRound| line.round).collect()
 }
 
-/// Reads the newest whole lines, as far as they are looked at.
-fn newest_lines(path: &Path) -> io::Result<String> {
+/// Reads the newest whole lines, of so many bytes at most.
+fn newest_lines(path: &Path, bytes: u64) -> io::Result<String> {
     let mut file = match std::fs::File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
         file => file?,
     };
     let end = file.seek(SeekFrom::End(0))?;
-    let start = end.saturating_sub(NEWEST_BYTES);
+    let start = end.saturating_sub(bytes);
     file.seek(SeekFrom::Start(start))?;
-    let mut bytes = Vec::new();
-    file.take(NEWEST_BYTES).read_to_end(&mut bytes)?;
+    let mut read = Vec::new();
+    file.take(bytes).read_to_end(&mut read)?;
     if start > 0 {
-        let first = bytes.iter().position(|byte| *byte == b'\n');
-        bytes.drain(..first.map_or(bytes.len(), |newline| newline + 1));
+        let first = read.iter().position(|byte| *byte == b'\n');
+        read.drain(..first.map_or(read.len(), |newline| newline + 1));
     }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    Ok(String::from_utf8_lossy(&read).into_owned())
 }
 
 /// Reads `metrics.jsonl`. A torn last line, left by a crash, is passed over; of a round that was trained again after a
@@ -113,12 +115,24 @@ pub fn read(path: &Path) -> io::Result<Vec<RoundRecord>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         text => text?,
     };
+    Ok(records_of(&text))
+}
+
+/// As [`read`], of the newest records alone: a federation without an end has ever more of them.
+///
+/// # Errors
+/// Fails if the disk does.
+pub(crate) fn read_newest(path: &Path) -> io::Result<Vec<RoundRecord>> {
+    newest_lines(path, ANSWERED_BYTES).map(|text| records_of(&text))
+}
+
+fn records_of(text: &str) -> Vec<RoundRecord> {
     let records = text
         .lines()
         .filter_map(|line| serde_json::from_str::<RoundRecord>(line).ok());
     let by_round: BTreeMap<Round, RoundRecord> =
         records.map(|record| (record.round, record)).collect();
-    Ok(by_round.into_values().collect())
+    by_round.into_values().collect()
 }
 
 /// Removes lines that a kill left: torn ones, and those of rounds that were trained again. Of each round the last line stays
@@ -127,7 +141,7 @@ pub fn read(path: &Path) -> io::Result<Vec<RoundRecord>> {
 /// # Errors
 /// Fails if the disk does; the file is as it was then.
 pub(crate) fn tidy(path: &Path) -> io::Result<usize> {
-    let newest = newest_lines(path)?;
+    let newest = newest_lines(path, NEWEST_BYTES)?;
     if newest.lines().count() == rounds_of(&newest).len() {
         return Ok(0);
     }
@@ -222,6 +236,7 @@ mod tests {
             "the torn line does not spoil the next one"
         );
         let before = read(&path).unwrap();
+        assert_eq!(read_newest(&path).unwrap(), before);
         assert_eq!(tidy(&path).unwrap(), 2, "a torn line and a round's first");
         assert_eq!(read(&path).unwrap(), before);
         let text = std::fs::read_to_string(&path).unwrap();

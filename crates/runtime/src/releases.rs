@@ -129,7 +129,7 @@ impl Releases {
     /// Takes from a spec what a release of its nodes promises; `training` is how the steps of a round are protected.
     pub fn new(spec: &FederationSpec, owner: OwnersBudget, training: Option<NoisySteps>) -> Self {
         let experts = spec.exchange.experts.as_ref();
-        let of_total = || spec.exchange.total?.least_noise();
+        let of_total = || spec.exchange.total?.least_noise(spec.nodes);
         let noise = experts.and_then(|experts| experts.noise).or_else(of_total);
         let mechanism = match training {
             Some(steps) => of_training(steps),

@@ -63,7 +63,7 @@ impl Agreement {
         classes
     }
 
-    /// Attacks the own part of the sum as whoever knows all rows but the one in question. The noise is that of the fewest members. Members
+    /// Attacks the own part of the sum as whoever knows all rows but the one in question. The noise is that of the fewest members that hide it. Members
     /// that are tried are taken for all rows of the node.
     pub(super) fn exposed_promised(
         &self,
@@ -71,7 +71,7 @@ impl Agreement {
         promised: &Promised,
         [members, others]: [Rows; 2],
     ) -> Option<Exposure> {
-        let noise = promised.noise_of(f64::from(total.total.fewest))?;
+        let noise = promised.noise_of(f64::from(total.hiding))?;
         let mut rows = Statistics::new(self.classes, self.width);
         for (row, class) in members.iter() {
             rows.count(&promised.cut(row), class);
@@ -101,7 +101,7 @@ impl Agreement {
     pub(crate) fn canaried(&self, privacy: &PrivacySpec) -> Option<Canaried> {
         let total = self.total.as_ref()?;
         let promised = total.promised.as_ref()?;
-        let noise = promised.noise_of(f64::from(total.total.fewest))?;
+        let noise = promised.noise_of(f64::from(total.hiding))?;
         let secret = NoiseKey::of_system();
         let mut random = ChaCha8Rng::from_seed(secret.secret([0, 0]));
         let sums = |rows: &Statistics| SiteSums::without_scatter(rows).whole(promised.radius);

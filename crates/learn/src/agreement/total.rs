@@ -59,6 +59,8 @@ pub(super) struct SitesTotal {
     /// The own sums, and then those of all.
     pub(super) part: Part,
     pub(super) total: Total,
+    /// How many members' noise hides a row from any other one.
+    pub(super) hiding: u32,
     /// How rows are hidden in it; nothing without a promise.
     pub(super) promised: Option<Promised>,
 }
@@ -85,6 +87,7 @@ impl SitesTotal {
         Ok(Some(Self {
             part: total::part(numbers, device),
             total,
+            hiding: total.hiding(spec.nodes),
             promised,
         }))
     }

@@ -95,11 +95,10 @@ impl Noised {
         }
     }
 
-    /// Returns the noise of what an attacker sees. Of a total it is that of the fewest members.
+    /// Returns the noise of what an attacker sees. Of a total it is that of the fewest members that hide a sample.
     pub(super) fn noise_seen(&self) -> Option<Noise> {
         let noise = self.noise?;
-        let members = self.total.map_or(1, |total| total.fewest_of_one());
-        Noise::new(noise.get() * f64::from(members).sqrt()).ok()
+        Noise::new(noise.get() * f64::from(self.hiding).sqrt()).ok()
     }
 }
 

@@ -20,7 +20,7 @@ const DIGITS: f64 = 1e6;
 /// Refuses a promise that no noise keeps.
 pub(crate) fn noise_of_node(spec: &FederationSpec) -> Result<Option<Noise>, ConfigError> {
     match (noise_of(spec)?, spec.exchange.total) {
-        (Some(noise), Some(total)) => share_of(noise, total).map(Some),
+        (Some(noise), Some(total)) => share_of(noise, total, spec.nodes).map(Some),
         (noise, _) => Ok(noise),
     }
 }
@@ -120,8 +120,8 @@ pub(crate) fn check_groups(spec: &FederationSpec) -> Result<(), ConfigError> {
 }
 
 /// Returns the share of a noise that each node adds to a total.
-fn share_of(noise: Noise, total: Total) -> Result<Noise, ConfigError> {
-    rounded_up(noise.get() / f64::from(total.fewest_of_one()).sqrt())
+fn share_of(noise: Noise, total: Total, nodes: u32) -> Result<Noise, ConfigError> {
+    rounded_up(noise.get() / f64::from(total.hiding(nodes)).sqrt())
         .ok_or_else(|| ConfigError("`privacy.epsilon` is too large".into()))
 }
 
@@ -139,7 +139,7 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<bool, ConfigError> {
     };
     shares_statistics_alone(spec, "privacy.epsilon")?;
     if spec.privacy.sums == Sums::Masked {
-        let share = share_of(noise, sums_of(spec))?;
+        let share = share_of(noise, sums_of(spec), spec.nodes)?;
         add_up_once(spec, Some(share))?;
     } else if let Some(experts) = &mut spec.exchange.experts {
         experts.matching = Matching::named(MATCHING);

@@ -5,6 +5,7 @@ use fednode_core::{ConfigError, FederationSpec};
 
 /// Most features: lines are solved for with matrices of their square, some dozens of times.
 const MOST_FEATURES: usize = 512;
+
 /// Checks that the rows of a federation can be added up.
 ///
 /// # Errors

@@ -59,35 +59,42 @@ impl Regression {
         leverage(published, &seen, 0.0, [&members, &others])
     }
 
-    /// Attacks the own part of the total as whoever knows all rows but the one in question. The noise is that of the fewest members.
+    /// Attacks the own part of the total as whoever knows all rows but the one in question. The noise is that of the fewest members that hide it.
     fn exposed_promised(
         &self,
         total: &RowsTotal,
         promised: &Promised,
         [members, others]: &[Rows; 2],
     ) -> Option<Exposure> {
-        let noise = promised.noise_of(f64::from(total.total.fewest))?;
+        let noise = promised.noise_of(f64::from(total.hiding))?;
         let attack = KnowsOthers::new(noise, noised::n_whole(self.width));
-        let cut = |row: &[f32]| -> (Vec<f32>, f32) {
+        let cut = |row: &Vec<f32>| -> (Vec<f32>, f32) {
             let (number, features) = row.split_last().expect("a number stands last");
             (promised.cut(features), *number)
         };
-        let inside = members.features.iter().map(|row| cut(row)).collect();
+        let [members, others] = [members, others]
+            .map(|rows| -> Vec<(Vec<f32>, f32)> { rows.features.iter().map(cut).collect() });
         let score = |rows: &CutRows, (row, number): &(Vec<f32>, f32), is_in| {
             attack.score(&rows.change(row, *number, promised.radius), is_in)
         };
-        let found = |at: usize, all: &Vec<(Vec<f32>, f32)>| {
-            let rest = all.iter().enumerate().filter(|(other, _)| *other != at);
-            score(&cut_rows(rest.map(|(_, row)| row)), &all[at], true)
+        let without = |at: usize| {
+            let rest = members.iter().enumerate().filter(|(other, _)| *other != at);
+            self.cut_rows(rest.map(|(_, row)| row))
         };
-        let all: Vec<(Vec<f32>, f32)> = inside;
-        let everybody = cut_rows(all.iter());
-        let inside: Vec<f64> = (0..all.len()).map(|at| found(at, &all)).collect();
-        let outside = others.features.iter();
-        let outside: Vec<f64> = outside
-            .map(|row| score(&everybody, &cut(row), false))
+        let inside = members.iter().enumerate();
+        let inside: Vec<f64> = inside
+            .map(|(at, row)| score(&without(at), row, true))
             .collect();
+        let all = self.cut_rows(members.iter());
+        let outside: Vec<f64> = others.iter().map(|row| score(&all, row, false)).collect();
         attack.judged(self.published(), &inside, &outside)
+    }
+
+    /// Puts rows that are cut one after the other.
+    fn cut_rows<'a>(&self, rows: impl Iterator<Item = &'a (Vec<f32>, f32)>) -> CutRows {
+        let (features, numbers): (Vec<&[f32]>, Vec<f32>) =
+            rows.map(|(row, number)| (row.as_slice(), *number)).unzip();
+        CutRows::new(self.width, &features.concat(), &numbers)
     }
 
     /// Says what of a total is the node's.
@@ -102,7 +109,7 @@ impl Regression {
     pub(crate) fn canaried(&self, privacy: &PrivacySpec) -> Option<Canaried> {
         let total = self.total.as_ref()?;
         let promised = total.promised.as_ref()?;
-        let noise = promised.noise_of(f64::from(total.total.fewest))?;
+        let noise = promised.noise_of(f64::from(total.hiding))?;
         let secret = NoiseKey::of_system();
         let mut random = ChaCha8Rng::from_seed(secret.secret([0, 0]));
         let guesses = (0..CANARIES).map(|_| {
@@ -112,12 +119,12 @@ impl Regression {
                 promised.end(&direction, -1.0),
             );
             let mut rows = vec![(other, -1.0); OTHERS];
-            let known = cut_rows(rows.iter());
+            let known = self.cut_rows(rows.iter());
             let is_in = random.next_u32() & 1 == 1;
             let change = known.change(&row, 1.0, promised.radius);
             rows.extend(is_in.then_some((row, 1.0)));
             let [known, release] =
-                [known, cut_rows(rows.iter())].map(|rows| rows.whole(promised.radius));
+                [known, self.cut_rows(rows.iter())].map(|rows| rows.whole(promised.radius));
             (guess(&known, release, &change, noise), is_in)
         });
         let tested = Tested {
@@ -126,13 +133,6 @@ impl Regression {
         };
         tested.judged(privacy)
     }
-}
-
-/// Puts rows that are cut one after the other.
-fn cut_rows<'a>(rows: impl Iterator<Item = &'a (Vec<f32>, f32)>) -> CutRows {
-    let (features, numbers): (Vec<&[f32]>, Vec<f32>) =
-        rows.map(|(row, number)| (row.as_slice(), *number)).unzip();
-    CutRows::new(&features.concat(), &numbers)
 }
 
 /// Returns features and number of all samples together.

@@ -1,7 +1,7 @@
 //! One sum of the rows of all sites in place of the peers' own ones, under masks.
 //!
 //! In an open federation a node fetches the sums of peers and leaves out those whose number goes the other way. Under masks it sees their
-//! sum alone, takes its own rows off it, and finds out on these what the rest is worth.
+//! sum alone, and finds out on its own rows what that is worth.
 //!
 //! | | what a node adds up | what of it is solved |
 //! |---|---|---|
@@ -30,6 +30,8 @@ pub(super) struct RowsTotal {
     /// The own numbers, and then those of all.
     pub(super) part: Part,
     pub(super) total: Total,
+    /// How many members' noise hides a row from any other one.
+    pub(super) hiding: u32,
     /// How rows are hidden in it; nothing without a promise.
     pub(super) promised: Option<Promised>,
 }
@@ -73,6 +75,7 @@ impl RowsTotal {
         Ok(Some(Self {
             part: total::part(numbers, device),
             total,
+            hiding: total.hiding(spec.nodes),
             promised,
         }))
     }
@@ -95,7 +98,7 @@ fn cut(promised: &Promised, samples: &Samples) -> CutRows {
     let (features, numbers) = rows_of(samples);
     let rows = features.chunks_exact(samples.values_per_sample());
     let cut: Vec<f32> = rows.flat_map(|row| promised.cut(row)).collect();
-    CutRows::new(&cut, numbers)
+    CutRows::new(samples.values_per_sample(), &cut, numbers)
 }
 
 impl Regression {
@@ -140,13 +143,7 @@ impl Regression {
         if [0.0, 1.0].contains(&members) || self.remembered.solved == Some(key) {
             return;
         }
-        let mut own = total.numbers(samples);
-        if !self.remembered.is_released {
-            // A node that joined too late for the total is not in it.
-            own.fill(0);
-        }
-        let others = summed::others(numbers, &own);
-        let solved = total.solve(members, &others, samples);
+        let solved = total.solve(members, &numbers.collect::<Vec<_>>(), samples);
         if self.remembered.gathered.is_none() {
             self.gather(Round(1), samples, device);
         }
@@ -158,7 +155,7 @@ impl Regression {
             }
             Err(reason) => {
                 let before = self.remembered.missing.replace(reason.to_string());
-                self.remembered.solved = None;
+                (self.remembered.solved, self.remembered.trust) = (None, None);
                 if before != self.remembered.missing {
                     tracing::warn!(%reason, "no line of the rows of all nodes");
                 }
@@ -168,7 +165,7 @@ impl Regression {
 }
 
 impl RowsTotal {
-    fn solve(&self, members: f64, others: &[i64], samples: &Samples) -> Result<Found, NoTotal> {
+    fn solve(&self, members: f64, all: &[i64], samples: &Samples) -> Result<Found, NoTotal> {
         // Liars may say any number of members.
         if !(f64::from(self.total.fewest)..=MAX_HOLDERS as f64).contains(&members) {
             return Err(NoTotal::Members);
@@ -176,12 +173,14 @@ impl RowsTotal {
         let (features, numbers) = rows_of(samples);
         let Some(promised) = &self.promised else {
             let own = joint_of(samples);
-            let (rows, joint) = summed::read(others, &own)?;
-            matching::judge_rows(&own, &joint).map_err(NoTotal::Fault)?;
+            let (rows, joint) = summed::read(all, &own)?;
+            // Where sites lie is not in the sum.
+            let [mine, theirs] = [&own, &joint].map(Joint::centred);
+            matching::judge_rows(&mine, &theirs).map_err(NoTotal::Fault)?;
             return Ok(summed::solve(&features, numbers, (rows, &joint))?);
         };
         let noise = promised.noise_of(members).ok_or(NoTotal::Members)?;
-        let moments = NoisyMoments::of_whole(promised.radius, noise, others);
+        let moments = NoisyMoments::of_whole(promised.radius, noise, all);
         if let Some(doubt) = moments.doubt() {
             return Err(NoTotal::Fault(doubt.to_owned()));
         }

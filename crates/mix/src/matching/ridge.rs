@@ -143,7 +143,9 @@ fn judge(own: &ParamSet, theirs: &ParamSet) -> Result<(), String> {
 /// Says what is wrong with them.
 pub fn judge_rows(mine: &Joint, other: &Joint) -> Result<(), String> {
     let [(own_squares, _), (squares, of_number)] = [mine.squares(), other.squares()];
-    if !(1.0 / MOST_SPREAD..=MOST_SPREAD).contains(&(squares / own_squares)) {
+    let is_alike =
+        own_squares == 0.0 || (1.0 / MOST_SPREAD..=MOST_SPREAD).contains(&(squares / own_squares));
+    if !is_alike {
         return Err(
             "its features vary more than ten times as much as the own ones, or less than a tenth"
                 .to_owned(),

@@ -107,6 +107,14 @@ impl Joint {
         ((0..size - 1).map(square).sum(), square(size - 1))
     }
 
+    /// Returns the same around means of zero.
+    pub fn centred(&self) -> Self {
+        Self {
+            means: vec![0.0; self.means.len()],
+            covariances: self.covariances.clone(),
+        }
+    }
+
     /// Returns the number of features.
     pub fn width(&self) -> usize {
         self.means.len() - 1

@@ -11,7 +11,7 @@
 //! at home. With C, the covariance of rows as they are cut with rows as they are, and V, that of cut rows, both the node's own:
 //!
 //! ```text
-//! p of N rows of others is about N C w                 w: the slope; cutting is in C, so it turns nothing
+//! p of N rows is about N C w                          w: the slope; cutting is in C, so it turns nothing
 //! its covariance            R = (N σ² + N² τ² / n) V + s² 1      n: the node's rows, s: the noise of a number of p
 //! precision, and its vector A = N² Cᵀ R⁻¹ C σ²                   b = N Cᵀ R⁻¹ p σ²
 //! ```
@@ -23,7 +23,7 @@
 use fednode_privacy::units::Noise;
 use nalgebra::{DMatrix, DVector};
 
-use super::{Found, Problem, Sums};
+use super::{Found, Problem, Sums, joined};
 use crate::statistics::StatisticsError;
 use crate::statistics::noised::GRID;
 
@@ -33,13 +33,16 @@ const SHARE_OF_ROWS: f64 = 0.05;
 const FARTHEST: f64 = 2.0;
 /// Deviations of the noise that it never has, in as many numbers as there are.
 const CERTAINLY: f64 = 8.0;
-/// Fewest rows of others that say anything.
+/// Fewest rows that say anything.
 const FEWEST: f64 = 3.0;
 
 /// Returns how many numbers [`CutRows::whole`] has.
 pub const fn n_whole(width: usize) -> usize {
     1 + width
 }
+
+/// How many own rows the sum counts for at least: with less it is not spoken of.
+const LEAST_COUNT: f64 = 1.0;
 
 /// What n and p are multiplied by, so that a row is 1 long.
 struct Roots {
@@ -64,12 +67,11 @@ pub struct CutRows {
 }
 
 impl CutRows {
-    /// Takes rows that are at most so long as the radius, one after the other. Numbers are cut to their range.
+    /// Takes rows of so many features that are at most so long as the radius, one after the other. Numbers are cut to their range.
     ///
     /// # Panics
     /// Panics if features are no whole rows.
-    pub fn new(features: &[f32], numbers: &[f32]) -> Self {
-        let width = features.len() / numbers.len().max(1);
+    pub fn new(width: usize, features: &[f32], numbers: &[f32]) -> Self {
         assert_eq!(width * numbers.len(), features.len(), "whole rows");
         let at = |row: usize, at: usize| f64::from(features[row * width + at]);
         let cut = numbers.iter().map(|number| number.clamp(-1.0, 1.0));
@@ -108,25 +110,23 @@ impl CutRows {
     /// # Panics
     /// Panics if the row has another number of features.
     pub fn change(&self, row: &[f32], number: f32, radius: f64) -> Vec<f64> {
-        let (roots, n) = (Roots::of(radius), self.numbers.len() as f64);
-        assert_eq!(row.len(), self.features.ncols(), "features of this width");
-        let apart = |column: usize, value: &f32| {
-            let mean = self.features.column(column).mean();
-            f64::from(*value) - mean
-        };
-        let share = match self.numbers.len() {
-            0 => 0.0,
-            _ => n / (n + 1.0) * (f64::from(number.clamp(-1.0, 1.0)) - self.numbers.mean()),
-        };
-        let moment = row.iter().enumerate().map(|(column, value)| match n {
-            0.0 => 0.0,
-            _ => share * apart(column, value) * roots.moment,
-        });
-        std::iter::once(roots.rows).chain(moment).collect()
+        let (roots, width) = (Roots::of(radius), self.features.ncols());
+        assert_eq!(row.len(), width, "features of this width");
+        let mut change = vec![roots.rows];
+        if self.numbers.is_empty() {
+            change.resize(n_whole(width), 0.0);
+            return change;
+        }
+        let n = self.numbers.len() as f64;
+        let number = f64::from(number.clamp(-1.0, 1.0)) - self.numbers.mean();
+        let share = n / (n + 1.0) * number * roots.moment;
+        let apart = row.iter().zip(self.features.column_iter());
+        change.extend(apart.map(|(value, column)| share * (f64::from(*value) - column.mean())));
+        change
     }
 }
 
-/// n and p of the other sites, with noise.
+/// n and p of all sites, with noise.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NoisyMoments {
     rows: f64,
@@ -161,14 +161,15 @@ impl NoisyMoments {
         (!is_possible).then_some("number and features go together more than rows can")
     }
 
-    /// Tells whether the others have as many rows as say anything.
+    /// Tells whether there are as many rows as say anything.
     pub fn has_rows(&self) -> bool {
         self.rows >= FEWEST
     }
 
     /// Returns the line of a node's own rows, as they are and as they are cut, and of these sums.
     ///
-    /// It is that of the own rows alone if that is clearly better, or far better on average.
+    /// It is that of the own rows alone if that is clearly better, or far better on average, or if noise leaves nothing of the sum. Its trust
+    /// is what a row of the sum counts for beside an own one.
     ///
     /// # Errors
     /// As [`super::solve`].
@@ -184,9 +185,19 @@ impl NoisyMoments {
         let mut problem = Problem::new(features, numbers, &[])?;
         let alone = problem.alone()?;
         let sums = self.sums(&problem, cut, alone.square());
-        problem.by_site = sums.ok_or(StatisticsError::Degenerate)?;
+        let sums = sums.ok_or(StatisticsError::Degenerate)?;
+        // A feature of an own row has a square of 1 on average.
+        let width = self.moment.len().max(1) as f64;
+        let counts = sums.matrix.trace() / width;
+        problem.by_site = sums;
+        // What the own rows are of it is little beside the noise. To leave a row out of it, too, would leave none of the gain.
         let together = problem.with_sum()?;
-        Ok(alone.or_if_not_worse(together))
+        if together.setting.trust * counts < LEAST_COUNT {
+            return Ok(alone);
+        }
+        let mut found = joined(Ok(alone), together);
+        found.setting.trust *= (counts / self.rows).min(1.0);
+        Ok(found)
     }
 
     /// Returns A and b on the scale of a problem, given the square of the errors of the own rows alone.
@@ -265,11 +276,9 @@ mod tests {
     fn another_row_changes_a_release_by_what_is_said_and_by_one_at_most() {
         for n in [0, 1, 2, 40] {
             let (features, numbers) = rows(3, n + 1);
-            let before = CutRows::new(&features[..3 * n], &numbers[..n]);
-            let after = CutRows::new(&features, &numbers);
+            let before = CutRows::new(3, &features[..3 * n], &numbers[..n]);
+            let after = CutRows::new(3, &features, &numbers);
             let [less, more] = [before.clone(), after].map(|rows| rows.whole(RADIUS));
-            // Nobody has no width.
-            let less = if n == 0 { vec![0; more.len()] } else { less };
             let changed = apart(&more, &less);
             let length = changed
                 .iter()
@@ -277,24 +286,25 @@ mod tests {
                 .sum::<f64>()
                 .sqrt();
             assert!(length <= 1.0, "{n}: {length}");
-            if n > 0 {
-                let said = before.change(&features[3 * n..], numbers[n], RADIUS);
-                let pairs = changed.iter().zip(&said);
-                pairs.for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{n}: {a} {b}"));
-            }
+            let said = before.change(&features[3 * n..], numbers[n], RADIUS);
+            assert_eq!(said.len(), n_whole(3));
+            let pairs = changed.iter().zip(&said);
+            pairs.for_each(|(a, b)| assert!((a - b).abs() < 1e-5, "{n}: {a} {b}"));
         }
         // The most that a row can do: it lies at one end, and many others at the other one.
         let others = vec![[-RADIUS as f32, 0.0, 0.0]; 1000].concat();
-        let others = CutRows::new(&others, &vec![-7.0; 1000]);
+        let others = CutRows::new(3, &others, &vec![-7.0; 1000]);
         let change = others.change(&[RADIUS as f32, 0.0, 0.0], 7.0, RADIUS);
         let length = change.iter().map(|value| value * value).sum::<f64>().sqrt();
         assert!((0.998..=1.0).contains(&length), "{length}");
     }
 
-    /// What nodes of these rows would serve, with so much noise of which none was drawn.
+    /// What a node of these rows would serve, with so much noise of which none was drawn. Its rows are in the sum.
     fn line(own: &(Vec<f32>, Vec<f32>), others: &(Vec<f32>, Vec<f32>), of: f64) -> Found {
-        let cut = |(features, numbers): &(Vec<f32>, Vec<f32>)| CutRows::new(features, numbers);
-        let sums = NoisyMoments::of_whole(RADIUS, noise(of), &cut(others).whole(RADIUS));
+        let cut = |(features, numbers): &(Vec<f32>, Vec<f32>)| CutRows::new(3, features, numbers);
+        let [mine, theirs] = [own, others].map(|rows| cut(rows).whole(RADIUS));
+        let sum: Vec<i64> = mine.iter().zip(theirs).map(|(a, b)| a + b).collect();
+        let sums = NoisyMoments::of_whole(RADIUS, noise(of), &sum);
         assert!(sums.has_rows() && sums.doubt().is_none());
         sums.solve(&own.0, &own.1, &cut(own)).unwrap()
     }
@@ -312,6 +322,9 @@ mod tests {
     /// Over twenty draws of a few own rows: the less noise, the nearer the slope of others, and never farther off than alone.
     #[test]
     fn others_bring_the_slope_nearer_as_far_as_noise_lets_them() {
+        let trust = |of| line(&rows(1, 20), &rows(2, 600), of).setting.trust;
+        assert!(trust(0.1) > 0.0);
+        assert_eq!(trust(1e4), 0.0, "a sum that says nothing is not spoken of");
         let of = |noise: Option<f64>| -> f64 {
             let errors = (0..20).map(|seed| {
                 let (own, others) = (rows(seed, 20), rows(100 + seed, 600));
@@ -323,7 +336,7 @@ mod tests {
             errors.sum()
         };
         let alone = of(None);
-        let [little, some, much] = [0.1, 10.0, 1e4].map(|noise| of(Some(noise)));
+        let [little, some, much] = [0.1, 3.0, 1e4].map(|noise| of(Some(noise)));
         assert!(little < 0.75 * alone, "{little} {alone}");
         assert!(little < some && some < alone, "{little} {some} {alone}");
         assert!((much - alone).abs() < 1e-3 * alone, "{much} {alone}");

@@ -5,24 +5,24 @@
 //! S = sum_i sum_rows (z - z_i) (z - z_i)ᵀ      z = (features, number), z_i: their mean at site i
 //! ```
 //!
-//! None of them says where a site lies. A node takes its own rows off the sum. What is left is that of one peer, whose slope it takes and
-//! whose offset it does not: sites may measure from another zero. How much that counts is found out on the own rows ([`Problem::with_sum`]).
+//! None of them says where a site lies. A node takes the slope of the sum, and not its offset: sites may measure from another zero. How much
+//! the sum counts beside the own rows is found out on these. They may be in it, so a row that is left out is left out twice.
 //!
-//! Sums travel as whole numbers: they are exact, and so is what is left.
+//! Sums travel as whole numbers.
 
-use super::{Found, Joint, JointError, Problem};
+use super::{Found, Joint, JointError, Problem, joined};
 use crate::statistics::StatisticsError;
 
 /// Whole numbers in a unit: that of a row, or of a square.
 const GRID: f64 = (1_u64 << 16) as f64;
-/// Fewest rows of others that have a slope.
-const FEWEST: f64 = 2.0;
+/// Fewest rows that have a slope. Digits that rounding took do not matter.
+const FEWEST: f64 = 1.99;
 
 /// Tells why a sum of all sites makes no line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum NoSum {
-    /// The sum has nobody else's rows.
-    #[error("the sum of all nodes has no rows of others")]
+    /// The sum has hardly any rows.
+    #[error("the sum of all nodes has no rows")]
     Nobody,
     /// No rows have it.
     #[error("the sum of all nodes is none of rows: {0}")]
@@ -43,18 +43,12 @@ pub fn whole(joint: &Joint, rows: f64) -> Vec<i64> {
         .collect()
 }
 
-/// Takes a site's own numbers off those of all.
-pub fn others(all: impl Iterator<Item = i64>, own: &[i64]) -> Vec<i64> {
-    let pairs = all.zip(own);
-    pairs.map(|(all, own)| all.saturating_sub(*own)).collect()
-}
-
-/// Reads what others have added up: how many rows, and what these are like. Their means are taken for the own ones.
+/// Reads what all have added up: how many rows, and what these are like. Their means are taken for the own ones.
 ///
 /// # Errors
 /// Refuses what is no sum of rows.
-pub fn read(others: &[i64], own: &Joint) -> Result<(f64, Joint), NoSum> {
-    let mut numbers = others.iter().map(|number| *number as f64 / GRID);
+pub fn read(all: &[i64], own: &Joint) -> Result<(f64, Joint), NoSum> {
+    let mut numbers = all.iter().map(|number| *number as f64 / GRID);
     let rows = numbers.next().unwrap_or_default();
     if rows < FEWEST {
         return Err(NoSum::Nobody);
@@ -66,7 +60,7 @@ pub fn read(others: &[i64], own: &Joint) -> Result<(f64, Joint), NoSum> {
     Ok((rows, joint.checked()?))
 }
 
-/// Returns the line of a node's own rows and of so many rows of others.
+/// Returns the line of a node's own rows and of so many rows of all sites.
 ///
 /// It is that of the own rows alone if that is clearly better, or far better on average.
 ///
@@ -78,14 +72,12 @@ pub fn read(others: &[i64], own: &Joint) -> Result<(f64, Joint), NoSum> {
 pub fn solve(
     features: &[f32],
     numbers: &[f32],
-    (rows, others): (f64, &Joint),
+    (rows, all): (f64, &Joint),
 ) -> Result<Found, StatisticsError> {
     let alone = Problem::new(features, numbers, &[])?.alone();
-    let together = Problem::new(features, numbers, &[(rows, others)])?.with_sum()?;
-    Ok(match alone {
-        Ok(alone) => alone.or_if_not_worse(together),
-        Err(_) => together,
-    })
+    let mut problem = Problem::new(features, numbers, &[(rows, all)])?;
+    problem.own_again = 1.0;
+    Ok(joined(alone, problem.with_sum()?))
 }
 
 #[cfg(test)]
@@ -100,21 +92,48 @@ mod tests {
         (rows.flatten().collect(), numbers.collect())
     }
 
-    /// What is left of a sum is what the other site would say, but for its place.
+    /// The sum of two sites is what their rows are like, but for their places.
     #[test]
-    fn others_are_what_is_left_of_a_sum() {
+    fn a_sum_is_read_as_rows_around_the_means_of_their_sites() {
         let [here, there] = [site(0.0, 30), site(5.0, 50)];
         let joint = |(features, numbers): &(Vec<f32>, Vec<f32>)| Joint::of(features, numbers);
         let (own, theirs) = (joint(&here), joint(&there));
         let [mine, other] = [whole(&own, 30.0), whole(&theirs, 50.0)];
         assert_eq!(mine.len(), n_whole(2));
-        let all = mine.iter().zip(&other).map(|(a, b)| a + b);
-        let left = others(all, &mine);
-        assert_eq!(left, other);
-        let (rows, found) = read(&left, &own).unwrap();
-        assert_eq!((rows, &found.means), (50.0, &own.means));
-        let pairs = found.covariances.iter().zip(&theirs.covariances);
-        pairs.for_each(|(a, b)| assert!((a - b).abs() < 1e-6, "{a} {b}"));
+        let all: Vec<i64> = mine.iter().zip(&other).map(|(a, b)| a + b).collect();
+        let (rows, found) = read(&all, &own).unwrap();
+        assert_eq!((rows, &found.means), (80.0, &own.means));
+        for (at, value) in found.covariances.iter().enumerate() {
+            let mean = (30.0 * own.covariances[at] + 50.0 * theirs.covariances[at]) / 80.0;
+            assert!((value - mean).abs() < 1e-6, "{value} {mean}");
+        }
+        // Both sites have the same slope and another offset: each keeps its own.
+        for ((features, numbers), offset) in [(&here, 0.0), (&there, 5.0)] {
+            let own = Joint::of(features, numbers);
+            let (rows, all) = read(&all, &own).unwrap();
+            let line = solve(features, numbers, (rows, &all)).unwrap().line;
+            assert!((line.weights[0] - 0.5).abs() < 0.01, "{line:?}");
+            assert!((line.offset - offset).abs() < 0.1, "{line:?}");
+        }
+    }
+
+    /// Rows of others whose number has nothing to do with their features count little, whether or not the own ones are in the sum.
+    #[test]
+    fn rows_that_say_nothing_get_no_trust() {
+        let (features, numbers) = site(0.0, 22);
+        let own = Joint::of(&features, &numbers);
+        let (strange, _) = site(0.0, 400);
+        let noise = (0..400)
+            .map(|row| ((row * 7919) % 401) as f32 / 401.0)
+            .collect::<Vec<_>>();
+        let others = whole(&Joint::of(&strange, &noise), 400.0);
+        let mine = whole(&own, 22.0);
+        let both: Vec<i64> = others.iter().zip(&mine).map(|(a, b)| a + b).collect();
+        for sum in [others, both] {
+            let (rows, all) = read(&sum, &own).unwrap();
+            let found = solve(&features, &numbers, (rows, &all)).unwrap();
+            assert!(found.setting.trust <= 0.01, "{:?}", found.setting);
+        }
     }
 
     #[test]

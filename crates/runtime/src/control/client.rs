@@ -118,7 +118,7 @@ impl Client {
         self.get("/v1/experts")
     }
 
-    /// Asks for the records of all rounds.
+    /// Asks for the records of the newest rounds: all but those of a very long federation.
     ///
     /// # Errors
     /// As [`Client::status`].

@@ -248,7 +248,7 @@ async fn experts(State(shared): State<Arc<Shared>>) -> Result<Json<Experts>, Res
 
 async fn rounds(State(shared): State<Arc<Shared>>) -> Response {
     let path = shared.records.clone();
-    match tokio::task::spawn_blocking(move || records::read(&path)).await {
+    match tokio::task::spawn_blocking(move || records::read_newest(&path)).await {
         Ok(Ok(records)) => Json(records).into_response(),
         Ok(Err(error)) => problem(
             StatusCode::INTERNAL_SERVER_ERROR,
