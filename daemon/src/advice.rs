@@ -164,7 +164,7 @@ pub(crate) const TABLE: &[Row] = &[
         when: "tables of which a number is predicted",
         applies: |facts| facts.kind == Kind::Numbers,
         advice: "keep `masked+dp:4`, which `init` takes from three nodes on; `--privacy masked` gains more and promises less",
-        why: "with ten sites of 29 patients masks cost about three of 14 points of variance explained, and with ε = 4 about three points of gain remained",
+        why: "with ten sites of 29 patients masks cost about four of 14 points of variance explained, and with ε = 4 about three points of gain remained",
         page: "experiments/README.md#a-number-instead-of-classes",
     },
     Row {
