@@ -6,21 +6,23 @@
 //!
 //! What the sum is made of is [`crate::agreement`]'s and [`crate::regression`]'s.
 
-use fednode_core::spec::TableColumn;
+use fednode_core::spec::{PrivacySpec, TableColumn};
 use fednode_data::table::public_spread;
 use fednode_mix::statistics::noised::GRID;
 use fednode_privacy::gaussian::strongest_attack;
 use fednode_privacy::units::Noise;
+use rand_chacha::ChaCha8Rng;
+use rand_chacha::rand_core::SeedableRng;
 
 use crate::exposure::{Exposure, FALSE_ALARMS};
-use crate::noised::NoiseKey;
+use crate::noised::{Canaried, NoiseKey, Tested};
 
 /// How long rows are at most, in roots of the variance that columns have if their ranges are filled evenly.
 ///
 /// Chosen on 20 random splits of four hospitals' tables, where it is 2.5 deviations: 1.5 to 3.5 make little difference.
 const RADIUS: f64 = 0.7;
 /// How many releases are made and thrown away, each with one canary in it or not.
-pub(crate) const CANARIES: u32 = 1000;
+const CANARIES: u32 = 1000;
 /// How many made-up rows a canary lies beside: among fewer it moves their mean, and changes the sums by less.
 pub(crate) const OTHERS: usize = 99;
 
@@ -125,6 +127,28 @@ impl KnowsOthers {
             ..found
         })
     }
+}
+
+/// Says what of a noised total of so many columns is a node's.
+pub(crate) fn published(width: usize) -> String {
+    format!("its part of a noised total of {width} columns")
+}
+
+/// Makes a thousand releases, each with one canary in it or not, and judges the guesses in which one is. Nothing without a promise.
+///
+/// `one` draws a canary and whether it is in, and returns the guess ([`guess`]) and that. All rows are made up, so it tests how much a
+/// row can change at most, and the noise that is drawn.
+pub(crate) fn canaried(
+    width: usize,
+    privacy: &PrivacySpec,
+    mut one: impl FnMut(&mut ChaCha8Rng) -> (f64, bool),
+) -> Option<Canaried> {
+    let mut random = ChaCha8Rng::from_seed(NoiseKey::of_system().secret([0, 0]));
+    let tested = Tested {
+        published: published(width),
+        guesses: (0..CANARIES).map(|_| one(&mut random)).collect(),
+    };
+    tested.judged(privacy)
 }
 
 /// Guesses whether a canary is in a release, given the numbers without it, with it if it is in, and what it changes. Returns how much

@@ -12,7 +12,7 @@
 //! two `f32`, is computed of it and costs no privacy.
 
 use burn::tensor::Device;
-use fednode_core::{ParamSet, Tensor};
+use fednode_core::{BlobId, ParamSet, Tensor};
 
 use crate::algorithm::{Part, Role};
 use crate::model::{Initial, Net};
@@ -72,6 +72,28 @@ pub(crate) fn read(params: &ParamSet) -> (f64, impl Iterator<Item = i64>) {
         numbers.map(move |(high, low)| (units(high, 0) * LOW as f64 + units(low, 1)) as i64);
     let members = values(MEMBERS).first().copied().unwrap_or_default();
     (f64::from(members), numbers)
+}
+
+/// A sum of members' numbers that came.
+pub(crate) struct Arrived {
+    /// Which one it is.
+    pub(crate) key: BlobId,
+    pub(crate) members: f64,
+    pub(crate) numbers: Vec<i64>,
+}
+
+/// Returns the sum that was adopted into a part, unless it is that which was solved before. Before the last round all have zeros there,
+/// and then their own numbers.
+pub(crate) fn arrived(part: &Part, solved: Option<BlobId>) -> Option<Arrived> {
+    let params = part.params();
+    let key = params.to_blob().0.id;
+    let (members, numbers) = read(&params);
+    let is_new = ![0.0, 1.0].contains(&members) && solved != Some(key);
+    is_new.then(|| Arrived {
+        key,
+        members,
+        numbers: numbers.collect(),
+    })
 }
 
 #[cfg(test)]

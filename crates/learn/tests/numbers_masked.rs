@@ -5,7 +5,7 @@ mod common;
 
 use std::sync::Arc;
 
-use common::federation::{total, update};
+use common::federation::{chance, parts_of_total, total};
 use fednode_core::spec::{Scaling, Sums, TableColumn, Target, width_of};
 use fednode_core::{Component, FederationSpec, HyperValue, ParamSet};
 use fednode_data::{Pixels, Samples, Split};
@@ -53,13 +53,6 @@ fn masked(epsilon: Option<f64>) -> FederationSpec {
     spec
 }
 
-/// A number from -1 to 1 that looks like chance.
-fn chance(row: u32, of: u32) -> f32 {
-    let mixed = (row + 1).wrapping_mul(2_654_435_761) ^ of.wrapping_mul(40_503);
-    let mixed = (mixed ^ (mixed >> 15)).wrapping_mul(2_246_822_519);
-    ((mixed ^ (mixed >> 13)) % 2001) as f32 / 1000.0 - 1.0
-}
-
 /// Rows at a site with an offset of its own. Stays follow the two numbers, `sense` times.
 fn rows(n: usize, offset: f32, seed: u32, sense: f32) -> Samples {
     let numbers = |row: usize| {
@@ -94,18 +87,7 @@ fn learner(spec: &FederationSpec, index: usize, sense: f32) -> Learner {
 fn play(spec: &FederationSpec, sense: f32) -> (Vec<Learner>, ParamSet) {
     let of = |index| learner(spec, index, if index == NODES - 1 { sense } else { 1.0 });
     let mut nodes: Vec<Learner> = (0..NODES).map(of).collect();
-    let zeros = nodes[0].initial_shared().unwrap();
-    let mut last = Vec::new();
-    for node in &mut nodes {
-        for round in 1..LAST {
-            let update = update(node, round);
-            assert!(update.shared.is_none(), "published in round {round}");
-            assert!(update.experts.is_empty() && update.proxies.is_none());
-            node.adopt(Some(&zeros), vec![]).unwrap();
-        }
-        last.push(update(node, LAST).shared.unwrap());
-    }
-    let parts: Vec<ParamSet> = last.iter().map(|part| (**part).clone()).collect();
+    let parts = parts_of_total(spec, &mut nodes);
     (nodes, total(&parts))
 }
 

@@ -6,9 +6,8 @@ mod common;
 
 use std::sync::Arc;
 
-use common::federation::{total, update};
+use common::federation::{chance, parts_of_total, total};
 use fednode_core::spec::{Scaling, Sums, TableColumn, width_of};
-use fednode_core::work::Update;
 use fednode_core::{Component, FederationSpec, HyperValue, ParamSet};
 use fednode_data::{Pixels, Samples, Split};
 use fednode_learn::{ComputeDevice, Learner, NoiseKey, Subset, algorithm};
@@ -43,13 +42,6 @@ fn masked(epsilon: Option<f64>, columns: Vec<TableColumn>) -> FederationSpec {
     algorithm::fill_exchange(&mut spec).unwrap();
     spec.validate().unwrap();
     spec
-}
-
-/// A number from -1 to 1 that looks like chance.
-fn chance(row: u32, of: u32) -> f32 {
-    let mixed = (row + 1).wrapping_mul(2_654_435_761) ^ of.wrapping_mul(40_503);
-    let mixed = (mixed ^ (mixed >> 15)).wrapping_mul(2_246_822_519);
-    ((mixed ^ (mixed >> 13)) % 2001) as f32 / 1000.0 - 1.0
 }
 
 /// Rows of two classes around `place` that differ a little in both numbers, in opposite senses.
@@ -108,20 +100,9 @@ fn play_with(
     change: impl Fn(usize, &ParamSet) -> ParamSet,
 ) -> (Vec<Learner>, ParamSet) {
     let mut nodes: Vec<Learner> = (0..NODES).map(node).collect();
-    assert_eq!(nodes.len(), spec.nodes as usize);
-    let zeros = nodes[0].initial_shared().unwrap();
-    let mut last: Vec<Update> = Vec::new();
-    for node in &mut nodes {
-        for round in 1..LAST {
-            let update = update(node, round);
-            assert!(update.shared.is_none(), "published in round {round}");
-            assert!(update.experts.is_empty() && update.proxies.is_none());
-            node.adopt(Some(&zeros), vec![]).unwrap();
-        }
-        last.push(update(node, LAST));
-    }
-    let parts = last.iter().enumerate();
-    let parts = parts.map(|(index, update)| change(index, update.shared.as_ref().unwrap()));
+    let parts = parts_of_total(spec, &mut nodes);
+    let parts = parts.iter().enumerate();
+    let parts = parts.map(|(index, part)| change(index, part));
     let total = total(&parts.collect::<Vec<_>>());
     (nodes, total)
 }

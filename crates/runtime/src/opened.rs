@@ -176,21 +176,9 @@ impl Opened {
         } = self;
         let clock = Clock::start();
         let mut notebook = healed(&config, &store, restored.as_ref(), clock.now());
-        // Read before the network starts, which must know at once what it has heard and said before.
-        let memories = Memories::read(&store.ledger)?;
-        let known = memories.adverts();
-        let members = membership.as_ref();
         let masks = Arc::new(MaskKeeper::new(&identity, config.spec.id()));
-        let network = start_network(&config, role, &store, identity, memories, members).await?;
-        let net = network.handle;
-        let (book, roll) = membership.map(Membership::keep).unzip();
-        let inlets = Inlets {
-            events: network.events,
-            net_task: network.task,
-            roll,
-            whereabouts: Some(whereabouts::keep(&net, &config.state)),
-            book,
-        };
+        let connected = connect(&config, role, &store, identity, membership).await?;
+        let Connected { net, known, inlets } = connected;
         // The network is there already, so no answer to `status` shows a member without one.
         let control = match bind {
             Some(address) => Some(control::start(address, &config.state).await?),
@@ -236,6 +224,39 @@ pub(crate) struct Assembled<M> {
     pub(crate) past: Past,
     /// The control API, if it was opened just now.
     pub(crate) control: Option<Server>,
+}
+
+/// A member's place in the network.
+struct Connected {
+    net: Handle,
+    /// What was heard in earlier lives.
+    known: Vec<Accepted>,
+    inlets: Inlets,
+}
+
+/// Starts the network, and whatever keeps its news.
+async fn connect(
+    config: &MemberConfig,
+    role: Role,
+    store: &Store,
+    identity: Identity,
+    membership: Option<Membership>,
+) -> Result<Connected, RunError> {
+    // Read before the network starts, which must know at once what it has heard and said before.
+    let memories = Memories::read(&store.ledger)?;
+    let known = memories.adverts();
+    let members = membership.as_ref();
+    let network = start_network(config, role, store, identity, memories, members).await?;
+    let net = network.handle;
+    let (book, roll) = membership.map(Membership::keep).unzip();
+    let inlets = Inlets {
+        events: network.events,
+        net_task: network.task,
+        roll,
+        whereabouts: Some(whereabouts::keep(&net, &config.state)),
+        book,
+    };
+    Ok(Connected { net, known, inlets })
 }
 
 /// Reopens the books of an earlier life, and names the own blobs that others may still want of it.

@@ -7,13 +7,13 @@ use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::sites::{SiteSums, change};
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::RngCore;
 
 use super::Agreement;
 use super::total::SitesTotal;
 use crate::exposure::{Exposure, Rows};
-use crate::noised::{Canaried, NoiseKey, Tested};
-use crate::promised::{CANARIES, KnowsOthers, OTHERS, Promised, guess};
+use crate::noised::Canaried;
+use crate::promised::{KnowsOthers, OTHERS, Promised, canaried, guess, published};
 
 /// Returns what a node adds to the sum, given its rows as they were cut.
 pub(super) fn release(promised: &Promised, rows: &Statistics, seeds: [u64; 2]) -> Vec<i64> {
@@ -63,8 +63,8 @@ impl Agreement {
         classes
     }
 
-    /// Attacks the own part of the sum as whoever knows all rows but the one in question. The noise is that of the fewest members that hide it. Members
-    /// that are tried are taken for all rows of the node.
+    /// Attacks the own part of the sum as whoever knows all rows but the one in question. The noise is that of the fewest members that
+    /// hide it. Members that are tried are taken for all rows of the node.
     pub(super) fn exposed_promised(
         &self,
         total: &SitesTotal,
@@ -87,27 +87,18 @@ impl Agreement {
             .iter()
             .map(|(row, class)| attack.score(&change(&rows, &promised.cut(row), class), false));
         let (inside, outside): (Vec<f64>, Vec<f64>) = (inside.collect(), outside.collect());
-        attack.judged(self.published(), &inside, &outside)
+        attack.judged(published(self.width), &inside, &outside)
     }
 
-    /// Says what of a total is the node's.
-    pub(super) fn published(&self) -> String {
-        format!("its part of a noised total of {} columns", self.width)
-    }
-
-    /// Makes a thousand releases, each with one canary in it or not, and guesses in which one is. Nothing without a promise.
-    ///
-    /// All rows are made up, so it tests how much a row can change at most, and the noise that is drawn.
+    /// Guesses in which releases canaries are, as [`canaried`] says.
     pub(crate) fn canaried(&self, privacy: &PrivacySpec) -> Option<Canaried> {
         let total = self.total.as_ref()?;
         let promised = total.promised.as_ref()?;
         let noise = promised.noise_of(f64::from(total.hiding))?;
-        let secret = NoiseKey::of_system();
-        let mut random = ChaCha8Rng::from_seed(secret.secret([0, 0]));
         let sums = |rows: &Statistics| SiteSums::without_scatter(rows).whole(promised.radius);
-        let guesses = (0..CANARIES).map(|_| {
+        canaried(self.width, privacy, |random| {
             let shape = [self.classes, self.width];
-            let (row, class, others) = canary(promised, &mut random, shape);
+            let (row, class, others) = canary(promised, random, shape);
             let is_in = random.next_u32() & 1 == 1;
             let mut with = others.clone();
             if is_in {
@@ -115,11 +106,6 @@ impl Agreement {
             }
             let change = change(&others, &row, class, promised.radius);
             (guess(&sums(&others), sums(&with), &change, noise), is_in)
-        });
-        let tested = Tested {
-            published: self.published(),
-            guesses: guesses.collect(),
-        };
-        tested.judged(privacy)
+        })
     }
 }

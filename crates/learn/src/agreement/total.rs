@@ -184,24 +184,19 @@ impl Agreement {
     /// rows: a node that joined too late for the total has not added them up.
     pub(crate) fn adopt_total(&mut self, samples: &Samples, device: &Device) {
         let Some(total) = &self.total else { return };
-        let params = total.part.params();
-        let key = params.to_blob().0.id;
-        let (members, numbers) = total::read(&params);
-        // Before the last round all have zeros, and then the own sums.
-        if [0.0, 1.0].contains(&members) || self.remembered.solved == Some(key) {
+        let Some(sum) = total::arrived(&total.part, self.remembered.solved) else {
             return;
-        }
-        let numbers: Vec<i64> = numbers.collect();
+        };
         if self.remembered.gathered.is_none() {
             self.gather(Round(1), samples, device);
             self.remembered.is_untrained = true;
         }
         let own = self.by_class(samples, device);
-        match self.solve_total(members, &numbers, &own) {
+        match self.solve_total(sum.members, &sum.numbers, &own) {
             Ok(solved) => {
                 self.classifiers
                     .write(Source::Peers, &solved.into(), device);
-                (self.remembered.solved, self.remembered.missing) = (Some(key), None);
+                (self.remembered.solved, self.remembered.missing) = (Some(sum.key), None);
             }
             Err(reason) => {
                 let before = self.remembered.missing.replace(reason.to_string());

@@ -5,15 +5,14 @@ use fednode_core::spec::PrivacySpec;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::ridge::noised::{self, CutRows};
-use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{RngCore, SeedableRng};
+use rand_chacha::rand_core::RngCore;
 
 use super::total::RowsTotal;
 use super::{Regression, rows_of};
 use crate::agreement::doubles;
 use crate::exposure::{Exposure, Rows, leverage};
-use crate::noised::{Canaried, NoiseKey, Tested};
-use crate::promised::{CANARIES, KnowsOthers, OTHERS, Promised, guess};
+use crate::noised::Canaried;
+use crate::promised::{KnowsOthers, OTHERS, Promised, canaried, guess, published};
 
 impl Regression {
     /// Attacks the published sums with rows that are in them and others that are not.
@@ -87,7 +86,7 @@ impl Regression {
             .collect();
         let all = self.cut_rows(members.iter());
         let outside: Vec<f64> = others.iter().map(|row| score(&all, row, false)).collect();
-        attack.judged(self.published(), &inside, &outside)
+        attack.judged(published(self.width), &inside, &outside)
     }
 
     /// Puts rows that are cut one after the other.
@@ -97,27 +96,15 @@ impl Regression {
         CutRows::new(self.width, &features.concat(), &numbers)
     }
 
-    /// Says what of a total is the node's.
-    fn published(&self) -> String {
-        format!("its part of a noised total of {} columns", self.width)
-    }
-
-    /// Makes a thousand releases, each with one canary in it or not, and guesses in which one is. Nothing without a promise.
-    ///
-    /// All rows are made up: the canary lies at one end of a direction, and the others at the other end, with the other end of the
-    /// numbers. So it changes their sums as much as a row can.
+    /// Guesses in which releases canaries are, as [`canaried`] says. A canary lies at one end of a direction, and the others at the other
+    /// end, with the other end of the numbers. So it changes their sums as much as a row can.
     pub(crate) fn canaried(&self, privacy: &PrivacySpec) -> Option<Canaried> {
         let total = self.total.as_ref()?;
         let promised = total.promised.as_ref()?;
         let noise = promised.noise_of(f64::from(total.hiding))?;
-        let secret = NoiseKey::of_system();
-        let mut random = ChaCha8Rng::from_seed(secret.secret([0, 0]));
-        let guesses = (0..CANARIES).map(|_| {
-            let direction = nearly_normal(&mut random, self.width);
-            let (row, other) = (
-                promised.end(&direction, 1.0),
-                promised.end(&direction, -1.0),
-            );
+        canaried(self.width, privacy, |random| {
+            let direction = nearly_normal(random, self.width);
+            let [row, other] = [1.0, -1.0].map(|side| promised.end(&direction, side));
             let mut rows = vec![(other, -1.0); OTHERS];
             let known = self.cut_rows(rows.iter());
             let is_in = random.next_u32() & 1 == 1;
@@ -126,12 +113,7 @@ impl Regression {
             let [known, release] =
                 [known, self.cut_rows(rows.iter())].map(|rows| rows.whole(promised.radius));
             (guess(&known, release, &change, noise), is_in)
-        });
-        let tested = Tested {
-            published: self.published(),
-            guesses: guesses.collect(),
-        };
-        tested.judged(privacy)
+        })
     }
 }
 

@@ -136,14 +136,10 @@ impl Regression {
     /// Solves for the line of the total, if it is that which was adopted; the same one is solved once. `samples` are the own rows.
     pub(crate) fn adopt_total(&mut self, samples: &Samples, device: &Device) {
         let Some(total) = &self.total else { return };
-        let params = total.part.params();
-        let key = params.to_blob().0.id;
-        let (members, numbers) = total::read(&params);
-        // Before the last round all have zeros, and then the own sums.
-        if [0.0, 1.0].contains(&members) || self.remembered.solved == Some(key) {
+        let Some(sum) = total::arrived(&total.part, self.remembered.solved) else {
             return;
-        }
-        let solved = total.solve(members, &numbers.collect::<Vec<_>>(), samples);
+        };
+        let solved = total.solve(sum.members, &sum.numbers, samples);
         if self.remembered.gathered.is_none() {
             self.gather(Round(1), samples, device);
         }
@@ -151,7 +147,7 @@ impl Regression {
             Ok(found) => {
                 self.write(Source::Peers, &found.line, device);
                 self.remembered.trust = Some(found.setting.trust);
-                (self.remembered.solved, self.remembered.missing) = (Some(key), None);
+                (self.remembered.solved, self.remembered.missing) = (Some(sum.key), None);
             }
             Err(reason) => {
                 let before = self.remembered.missing.replace(reason.to_string());

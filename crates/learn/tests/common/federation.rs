@@ -58,6 +58,31 @@ pub fn total(parts: &[impl std::borrow::Borrow<ParamSet>]) -> ParamSet {
     total
 }
 
+/// A number from -1 to 1 that looks like chance.
+pub fn chance(row: u32, of: u32) -> f32 {
+    let mixed = (row + 1).wrapping_mul(2_654_435_761) ^ of.wrapping_mul(40_503);
+    let mixed = (mixed ^ (mixed >> 15)).wrapping_mul(2_246_822_519);
+    ((mixed ^ (mixed >> 13)) % 2001) as f32 / 1000.0 - 1.0
+}
+
+/// Lets nodes play to the last round, in which alone they publish something, and returns that.
+pub fn parts_of_total(spec: &FederationSpec, nodes: &mut [Learner]) -> Vec<ParamSet> {
+    assert_eq!(nodes.len(), spec.nodes as usize);
+    let zeros = nodes[0].initial_shared().unwrap();
+    let part = |node: &mut Learner| {
+        for round in 1..spec.rounds {
+            let update = update(node, round);
+            assert!(update.shared.is_none(), "published in round {round}");
+            assert!(update.experts.is_empty() && update.proxies.is_none());
+            node.adopt(Some(&zeros), vec![]).unwrap();
+        }
+        let last = update(node, spec.rounds);
+        assert!(last.experts.is_empty() && last.proxies.is_none());
+        (*last.shared.unwrap()).clone()
+    };
+    nodes.iter_mut().map(part).collect()
+}
+
 /// Returns the spec with rounds added after its last.
 pub fn extended(spec: &FederationSpec, rounds: u32) -> FederationSpec {
     let extension = Extension {
