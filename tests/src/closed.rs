@@ -1,4 +1,4 @@
-//! A closed federation of two real processes in one folder: the organiser in `a`, members in folders beside it.
+//! A closed federation of real processes in one folder: the organiser in `a`, members in folders beside it.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,8 +10,14 @@ pub const LISTEN: &str = "/ip4/127.0.0.1/tcp/0";
 
 /// Prepares a federation of two in folder `a`.
 pub fn organise(folder: &Path, arguments: &[&str]) {
+    organise_many(folder, 2, arguments);
+}
+
+/// Prepares a federation of so many in folder `a`.
+pub fn organise_many(folder: &Path, nodes: usize, arguments: &[&str]) {
     let mut init = fednode();
-    init.args(["init", "--json", "--name", "ward-a", "--nodes", "2"])
+    init.args(["init", "--json", "--name", "ward-a", "--nodes"])
+        .arg(nodes.to_string())
         .args(arguments)
         .arg(folder.join("a"));
     json_of(&run(init));
@@ -92,18 +98,30 @@ pub fn table(path: &Path, rows: usize) {
 /// Starts two nodes with tables of 200 rows each; `arguments` are further flags of `fednode init`. Returns them, and the table of
 /// the second one.
 pub fn two_with_tables(folder: &Path, arguments: &[&str]) -> ([Process; 2], PathBuf) {
-    let tables = ["a", "b"].map(|name| folder.join(format!("{name}.csv")));
-    tables.iter().for_each(|path| table(path, 200));
-    let [of_a, of_b] = tables
-        .each_ref()
-        .map(|path| format!("csv:{},label=class", path.display()));
     // Two cannot add up under masks.
-    let own = ["--partition", "own", "--privacy", "open", "--data", &of_a];
-    organise(folder, &[&own[..], arguments].concat());
-    let a = start_organiser(folder);
-    let line = ticket(folder, &["invite", "ward-b", "--json"]);
-    let joining = join_with(folder, &line, "b", &["--data", &of_b]);
-    let b = start_member(joining, folder, "b");
-    let [_, table_of_b] = tables;
-    ([a, b], table_of_b)
+    let open = ["--privacy", "open"];
+    with_tables(folder, ["a", "b"], &[&open[..], arguments].concat())
+}
+
+/// Starts nodes of these names, the organiser `a` first, with tables of 200 rows each; `arguments` are further flags of
+/// `fednode init`. Returns them, and the table of the second one.
+pub fn with_tables<const N: usize>(
+    folder: &Path,
+    names: [&str; N],
+    arguments: &[&str],
+) -> ([Process; N], PathBuf) {
+    let path = |name: &str| folder.join(format!("{name}.csv"));
+    let nodes = names.map(|name| {
+        table(&path(name), 200);
+        let data = format!("csv:{},label=class", path(name).display());
+        if name == names[0] {
+            let own = ["--partition", "own", "--data", &data];
+            organise_many(folder, N, &[&own[..], arguments].concat());
+            return start_organiser(folder);
+        }
+        let line = ticket(folder, &["invite", name, "--json"]);
+        let joining = join_with(folder, &line, name, &["--data", &data]);
+        start_member(joining, folder, name)
+    });
+    (nodes, path(names[1]))
 }

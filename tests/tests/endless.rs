@@ -6,7 +6,7 @@ use std::process::Command;
 
 use fednode_e2e::closed::{
     join, of_organiser, organise, start_again, start_member, start_organiser, ticket,
-    two_with_tables,
+    two_with_tables, with_tables,
 };
 use fednode_e2e::{Federation, Process, assert_fails, fednode, json_of, round, run, signal};
 use rustix::process::Signal;
@@ -99,6 +99,35 @@ fn a_federation_without_an_end_goes_on_until_it_is_stopped() {
     drop((a, c));
 }
 
+/// Nodes begin anew after each end, and make new masks in the first round. In the others parts are added up.
+#[test]
+fn sums_under_masks_go_on_after_each_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let words = [
+        "--rounds",
+        "3",
+        "--algorithm",
+        "fedavg",
+        "--privacy",
+        "masked",
+        "--set",
+        "endless=true",
+    ];
+    let ([a, b, c], _) = with_tables(folder, ["a", "b", "c"], &words);
+    reaches(&a, 9);
+    let mut audit = fednode();
+    audit.args(["audit", "--json", "--state"]).arg(&a.state);
+    let history = json_of(&run(audit));
+    let rows = &history["rounds"].as_array().unwrap()[..8];
+    let is_fine = |row: &Value| row["verdict"]["is"] == "confirmed" && row["members"] == 3;
+    assert!(rows.iter().all(is_fine), "{history}");
+    let has_sum = |at: &usize| rows[*at]["mean"] != rows[at - 1]["mean"];
+    let summed: Vec<usize> = (1..8).filter(has_sum).map(|at| at + 1).collect();
+    assert_eq!(summed, [2, 3, 5, 6, 8], "rounds 1, 4 and 7 make masks");
+    drop((b, c));
+}
+
 /// A table is away when an end comes, and is put back.
 #[test]
 fn a_node_that_cannot_read_its_table_at_an_end_goes_on_once_it_can() {
@@ -188,8 +217,8 @@ fn what_an_endless_federation_cannot_do_is_refused() {
         .arg(folder.join("run"));
     assert_fails(&run(swarm), 3, &["`endless` is for nodes that live on"]);
     let mut init = fednode();
-    init.args(["init", "--privacy", "masked", "--nodes", "4"])
+    init.args(["init", "--privacy", "dp:4"])
         .args(&ENDLESS[..8])
-        .arg(folder.join("masked"));
-    assert_fails(&run(init), 3, &["cannot be `endless`"]);
+        .arg(folder.join("noised"));
+    assert_fails(&run(init), 3, &["cannot be `endless`", "trains with noise"]);
 }

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 
 use fednode_e2e::closed::{
     LISTEN, join, of_organiser, organise, start_again, start_command, start_member,
-    start_organiser, table, ticket, two_with_tables,
+    start_organiser, table, ticket, two_with_tables, with_tables,
 };
 use fednode_e2e::{Process, assert_fails, fedboot, fednode, is_finished, json_of, round, run};
 use serde_json::Value;
@@ -247,6 +247,45 @@ fn a_federation_that_has_ended_goes_on_with_more_rows_and_another_setting() {
     assert_eq!((&card["rounds"], &card["round"]), (&4.into(), &4.into()));
 }
 
+/// Three nodes add up sums with noise at the first end. That sum is there after the second one, too, and there is no other. Rows that
+/// have come in between are trained on.
+#[test]
+fn what_was_added_up_once_is_kept_in_added_rounds() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let all = ["--set", "round.quorum=1"];
+    let words = [&all[..], &["--rounds", "3", "--privacy", "masked+dp:40"]].concat();
+    let ([a, mut b, mut c], table_of_b) = with_tables(folder, ["a", "b", "c"], &words);
+    // Whether it is served is for the validation rows to say.
+    let has_sum = |node: &Process, last: u64| {
+        done(node, last);
+        let record = node.records().last().unwrap().clone();
+        let made_of = record["composition"].to_string();
+        let has_sum = made_of.contains("noised-statistics");
+        assert!(has_sum && record["lacks"].is_null(), "{record}");
+        record["n_samples"].as_u64().unwrap()
+    };
+    let before = [&a, &b, &c].map(|node| has_sum(node, 3));
+    b.kill();
+    c.kill();
+    table(&table_of_b, 240);
+    json_of(&run(extend(folder, &["--rounds", "3"])));
+    let [b, c] = ["b", "c"].map(|name| start_again(folder, name));
+    let [of_a, of_b, of_c] = before;
+    let after = [&a, &b, &c].map(|node| has_sum(node, 6));
+    assert_eq!(after, [of_a, of_b + 40, of_c]);
+    for node in [&a, &b, &c] {
+        let releases = std::fs::read_to_string(node.state.join("privacy.json")).unwrap();
+        let releases: Vec<Value> = serde_json::from_str(&releases).unwrap();
+        assert_eq!(releases.len(), 1, "nothing is released again");
+        let history = history(node);
+        let is_fine = |row: &Value| row["verdict"]["is"] == "confirmed";
+        assert!(history.iter().all(is_fine), "{history:?}");
+        let changes = (1..6).filter(|at| history[*at]["mean"] != history[at - 1]["mean"]);
+        assert_eq!(changes.collect::<Vec<_>>(), [2], "{history:?}");
+    }
+}
+
 /// Rows are appended to the table of a node that runs, and later the first rows are changed.
 #[test]
 fn rows_that_are_appended_while_a_node_runs_are_trained_on_from_the_next_round_on() {
@@ -308,7 +347,7 @@ fn what_cannot_be_added_is_refused_before_it_is_signed() {
     assert_fails(&run(extend), 7, &["there is no", "organiser"]);
     let promised = folder.join("promised");
     std::fs::create_dir(&promised).unwrap();
-    organise(&promised, &["--data", "digits", "--privacy", "dp:4"]);
+    organise(&promised, &[&DIGITS[..], &["--privacy", "dp:4"]].concat());
     let refusal = run(of_organiser(&promised, &["extend", "--rounds", "1"]));
-    assert_fails(&refusal, 3, &["`privacy.epsilon`", "the promise"]);
+    assert_fails(&refusal, 3, &["`privacy.epsilon`", "trains with noise"]);
 }

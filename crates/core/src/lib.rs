@@ -97,7 +97,7 @@ pub use pool::{Controls, PoolMember, PoolOutcome, Scores, Served};
 pub use precision::Precision;
 pub use proxy::{InlineProxies, MAX_EXPERTS, ProxySet};
 pub use report::{LocalReport, MixedIn, Score};
-pub use schedule::{Schedule, Stage, Trainees, Training};
+pub use schedule::{Ends, Schedule, Stage, Trainees, Training};
 pub use sketch::Sketches;
 pub use spec::{FederationSpec, HyperValue};
 pub use time::Timestamp;

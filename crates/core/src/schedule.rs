@@ -12,6 +12,8 @@
 //! Derived from the spec once. Whoever wants to know what is special about a round asks the schedule, and nobody else
 //! compares round numbers.
 
+use serde::{Deserialize, Serialize};
+
 use crate::exchange::Refreshes;
 use crate::masked::MAX_HOLDERS;
 use crate::spec::Sums;
@@ -60,8 +62,8 @@ pub struct Schedule {
     pools: bool,
     /// Whether parts are averaged under masks, where nobody knows another's samples.
     masks: bool,
-    /// Whether they are added up in the last round alone.
-    has_total: bool,
+    /// The only round in which they are added up; nothing where each round has a mean.
+    total: Option<Round>,
     /// How many members have a sum together at least, if that is not all of them.
     group: Option<u32>,
 }
@@ -72,44 +74,53 @@ struct Stages {
     prepares: bool,
     everybody_first: bool,
     refreshes: Option<Refreshes>,
-    /// The rounds in which statistics are gathered.
-    gathering: Gathering,
+    /// Whether statistics are gathered at each end.
+    gathers: bool,
+    ends: Ends,
 }
 
-/// In which rounds statistics are gathered.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Gathering {
-    Never,
-    /// In these.
-    In(Vec<Round>),
-    /// In every so many-th, as long as the federation lives.
+/// The rounds after which there is an end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Ends {
+    /// After these.
+    After(Vec<Round>),
+    /// After every so many-th, as long as the federation lives.
     Every(u32),
+}
+
+impl Ends {
+    /// Takes from a spec those that are known.
+    fn of(spec: &FederationSpec) -> Self {
+        let before = spec.extensions().iter().map(|more| more.after);
+        match spec.endless {
+            true => Self::Every(spec.term()),
+            false => Self::After(before.chain([Round(spec.rounds)]).collect()),
+        }
+    }
+
+    /// Tells whether there is an end after a round.
+    pub fn are_after(&self, round: Round) -> bool {
+        match self {
+            Self::After(rounds) => rounds.contains(&round),
+            Self::Every(term) => round.0.is_multiple_of(*term),
+        }
+    }
 }
 
 impl Stages {
     fn of(spec: &FederationSpec) -> Self {
-        let ends = || spec.extensions().iter().map(|more| more.after);
-        let gathering = match spec.endless {
-            _ if !spec.statistics.enabled => Gathering::Never,
-            true => Gathering::Every(spec.term()),
-            false => Gathering::In(ends().chain([Round(spec.rounds)]).collect()),
-        };
         Self {
             prepares: spec.exchange.prepares,
             everybody_first: spec.exchange.everybody_first,
             refreshes: spec.exchange.refreshes(),
-            gathering,
+            gathers: spec.statistics.enabled,
+            ends: Ends::of(spec),
         }
     }
 
     /// Returns what a round is that takes place.
     fn round(&self, round: Round) -> Stage {
-        let gathers = match &self.gathering {
-            Gathering::Never => false,
-            Gathering::In(ends) => ends.contains(&round),
-            Gathering::Every(term) => round.0.is_multiple_of(*term),
-        };
-        if gathers {
+        if self.gathers && self.ends.are_after(round) {
             return Stage::GatherStatistics;
         }
         if self.prepares && round == Round(1) {
@@ -137,7 +148,7 @@ impl Schedule {
             stages: Stages::of(spec),
             pools: spec.pool.is_enabled(),
             masks: spec.privacy.sums == Sums::Masked,
-            has_total: spec.exchange.total.is_some(),
+            total: spec.exchange.total.map(|_| Round(spec.original().rounds)),
             group: spec.exchange.total.and_then(|total| total.group),
         }
     }
@@ -154,6 +165,11 @@ impl Schedule {
             return self.round(round.next());
         }
         self.pools.then_some(Stage::Pool)
+    }
+
+    /// Returns the rounds after which there is an end.
+    pub fn ends(&self) -> &Ends {
+        &self.stages.ends
     }
 
     /// Returns the last round before those that were added last; 0 if none were.
@@ -206,14 +222,16 @@ impl Schedule {
         self.masks
     }
 
-    /// Returns the only round in which parts are added up, if there is only one: the last.
+    /// Returns the only round in which parts are added up, if there is only one: the last of those that were agreed on at first.
+    /// Whatever is added keeps its sum: the difference of two would tell of what has changed in between.
     pub fn total_round(&self) -> Option<Round> {
-        self.has_total.then_some(self.last)
+        self.total
     }
 
-    /// Returns how many sums the mean of a round can have in it: of each group one.
+    /// Returns how many sums the mean of a round can have in it: of each group one, from the round on that makes them.
     pub fn most_sums(&self, round: Round) -> u64 {
-        let group = self.group.filter(|_| self.total_round() == Some(round));
+        let are_there = self.total.is_some_and(|total| total <= round);
+        let group = self.group.filter(|_| are_there);
         group.map_or(1, |group| MAX_HOLDERS as u64 / u64::from(group.max(1)))
     }
 
@@ -312,6 +330,21 @@ mod tests {
         let schedule = Schedule::of(&later);
         let before = [3, 4, 5].map(|round| schedule.refresh_before(Round(round)).unwrap().0);
         assert_eq!(before, [2, 2, 4], "round 3 adds up statistics");
+    }
+
+    #[test]
+    fn what_is_added_up_once_is_added_up_at_the_first_end() {
+        let mut spec = spec();
+        (spec.rounds, spec.endless) = (3, true);
+        spec.exchange.total = Some(crate::Total::of_groups(8, 4));
+        for done in [0, 3, 7] {
+            let schedule = Schedule::of(&spec.extended_by([], Round(done)).spec);
+            assert_eq!(schedule.total_round(), Some(Round(3)));
+            let sums = [2, 3, 4].map(|round| schedule.most_sums(Round(round)) > 1);
+            assert_eq!(sums, [false, true, true], "its mean stays");
+            let ends = rounds_in_which(&schedule, |of, round| of.ends().are_after(round));
+            assert_eq!(ends, [0, 3, 6, 9]);
+        }
     }
 
     #[test]

@@ -169,8 +169,8 @@ impl Follower {
         previous: Option<ClosingId>,
         round: Round,
     ) -> Option<Arc<Sum>> {
-        let sums = self.masked?;
-        let of_nobody = || Arc::new(Sum::of_nobody(sums, round));
+        let sums = self.masked.as_ref()?;
+        let of_nobody = || Arc::new(Sum::of_nobody(sums.clone(), round));
         let Some(previous) = previous.filter(|_| sums.are_in(round)) else {
             return Some(of_nobody());
         };
@@ -265,9 +265,8 @@ impl Follower {
         let fork = Fork::of(view, &self.head, global.id(round), global);
         self.head = Head::of(round, global, fork.ancestors(), counts_again);
         let signed = |member: &_| view.signed(member);
-        let sum = self
-            .masked
-            .and_then(|sums| Sum::after(sums, (round, global), signed));
+        let sums = self.masked.as_ref();
+        let sum = sums.and_then(|sums| Sum::after(sums, (round, global), signed));
         if let (Some(sum), Some(closing)) = (sum.map(Arc::new), self.head.closing) {
             self.sums.push_back(After { closing, sum });
             self.sums.drain(..self.sums.len().saturating_sub(ROSTERS));

@@ -9,15 +9,16 @@
 //! for that round alone: a round that nobody closed used the masks up. Who is not on the roster publishes the mean that it
 //! started from, which tells nothing, and with it an offer. So it is on the next roster. In the first round that is everybody.
 //!
-//! Some federations have one sum, in their last round ([`fednode_core::Total`]), or one of each group. Until then nobody is on a
-//! roster, and offers are made in the round before alone.
+//! Some federations have one sum, in the last round that was agreed on at first ([`fednode_core::Total`]), or one of each group. Until
+//! then nobody is on a roster, and offers are made in the round before alone. In rounds that are added nobody is on one either, so
+//! that sum stays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use fednode_core::masked::{MaskOffer, Unmask};
 use fednode_core::{
-    Accepted, AdvertId, BlobId, Body, FederationId, FederationSpec, Global, Lineage, Member,
+    Accepted, AdvertId, BlobId, Body, Ends, FederationId, FederationSpec, Global, Lineage, Member,
     NodeId, Round, Schedule,
 };
 use fednode_masked::Context;
@@ -40,9 +41,10 @@ pub fn context(federation: FederationId, round: Round) -> Context {
 }
 
 /// Which rounds of a federation have a masked sum, and what it takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sums {
     federation: FederationId,
+    ends: Ends,
     /// Nothing where each round has one.
     once: Option<Once>,
 }
@@ -63,6 +65,7 @@ impl Sums {
         let total = schedule.total_round().zip(spec.exchange.total);
         schedule.masks().then(|| Self {
             federation: spec.id(),
+            ends: schedule.ends().clone(),
             once: total.map(|(round, total)| Once {
                 round,
                 fewest: total.fewest,
@@ -73,7 +76,10 @@ impl Sums {
 
     /// Tells whether parts may be added up in a round.
     pub fn are_in(&self, round: Round) -> bool {
-        self.once.is_none_or(|once| once.round == round)
+        match self.once {
+            Some(once) => once.round == round,
+            None => round > Round(1) && !self.ends.are_after(Round(round.0 - 1)),
+        }
     }
 
     /// Returns how members are grouped, if they are.
@@ -100,7 +106,7 @@ pub struct Sum {
 
 impl PartialEq for Sum {
     fn eq(&self, other: &Self) -> bool {
-        (self.of, self.round, &self.offers) == (other.of, other.round, &other.offers)
+        (&self.of, self.round, &self.offers) == (&other.of, other.round, &other.offers)
     }
 }
 
@@ -118,11 +124,11 @@ impl Sum {
     /// The sum of the round after a closed one. `signed` returns the advert that a member is counted with; `None` if one of
     /// them is not known.
     pub fn after<'a>(
-        of: Sums,
+        of: &Sums,
         (round, global): (Round, &Global),
         signed: impl Fn(&Member) -> Option<&'a Accepted>,
     ) -> Option<Self> {
-        let mut sum = Self::of_nobody(of, round.next());
+        let mut sum = Self::of_nobody(of.clone(), round.next());
         if !of.are_in(sum.round) {
             return Some(sum);
         }
@@ -431,7 +437,7 @@ mod tests {
             unmasked: Vec::new(),
         };
         let signed = |member: &Member| updates.iter().find(|update| update.id == member.advert);
-        Sum::after(sums, (round, &global), signed).unwrap()
+        Sum::after(&sums, (round, &global), signed).unwrap()
     }
 
     fn masked(nodes: u32) -> FederationSpec {
@@ -454,6 +460,23 @@ mod tests {
         assert_eq!(has_roster(&spec), [true; 4], "each round has a sum");
         spec.exchange.total = Some(Total::of(8));
         assert_eq!(has_roster(&spec), [false, false, false, true]);
+    }
+
+    /// Over an end secrets are lost, so who makes an offer before it would be in a sum of its own.
+    #[test]
+    fn offers_before_an_end_count_nothing() {
+        let mut spec = FederationSpec {
+            endless: true,
+            ..masked(8)
+        };
+        spec.rounds = 2;
+        let later = spec.extended_by([], Round(3)).spec;
+        let has_roster = [1, 2, 3, 4, 5].map(|round| sum_after(&later, round, 8).has(node(1)));
+        assert_eq!(has_roster, [true, false, true, false, true]);
+        spec.exchange.total = Some(Total::of(8));
+        let later = spec.extended_by([], Round(3)).spec;
+        let has_roster = [1, 2, 3, 4].map(|round| sum_after(&later, round, 8).has(node(1)));
+        assert_eq!(has_roster, [true, false, false, false], "no second sum");
     }
 
     /// Six of eight must be in a sum whose noise they share, whoever proposes fewer, and whoever agrees.

@@ -137,6 +137,9 @@ pub(crate) struct Remembered {
     n_gathered: Option<u32>,
     /// Which statistics were solved last, with which weights.
     solved: Option<BlobId>,
+    /// Of a total: with how many own samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    n_solved: Option<u32>,
     /// By how many standard errors slots were better, where they were tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     slots: Option<f64>,

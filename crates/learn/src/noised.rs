@@ -98,6 +98,9 @@ pub(crate) struct Noised {
 pub(crate) struct Remembered {
     /// Whether the own samples were added up.
     is_released: bool,
+    /// How many own samples are in the exact sums that stay.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    n_kept: Option<u32>,
     /// How many groups' sums were believed, and of how many.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     groups: Option<[u32; 2]>,
@@ -271,7 +274,7 @@ impl Noised {
             };
             key.add_noise(noised.numbers_mut(), noise, node_seed);
         }
-        self.keep(&exact.statistics(), device);
+        self.keep(&exact.statistics(), samples, device);
         let tensors = |arrays: &[&[f64]]| -> Vec<Tensor<1>> {
             arrays.iter().map(|values| upload(values, device)).collect()
         };
@@ -304,12 +307,24 @@ impl Noised {
         exact
     }
 
-    /// Keeps the own exact sums, which stay at home.
-    fn keep(&mut self, exact: &Statistics, device: &Device) {
+    /// Keeps the own exact sums of these samples, which stay at home.
+    fn keep(&mut self, exact: &Statistics, samples: &Samples, device: &Device) {
+        self.remembered.n_kept = Some(samples.len() as u32);
         let exact = [&exact.counts, &exact.sums, &exact.scatter];
         let mut kept: Vec<Tensor<1>> = exact.map(|values| upload(values, device)).into();
         kept.extend((3..5).map(|at| self.kept.weights.tensor(at)));
         self.kept.weights = Weights::new(kept);
+    }
+
+    /// Keeps the own exact sums, unless they are of as many samples: others have come since, or the node joined too late for the total
+    /// and has added up none. Tells whether they are others now.
+    fn keep_anew(&mut self, samples: &Samples, device: &Device) -> bool {
+        let are_others = self.remembered.n_kept != Some(samples.len() as u32);
+        if are_others {
+            let exact = self.add_up(samples, device).statistics();
+            self.keep(&exact, samples, device);
+        }
+        are_others
     }
 
     /// Chooses how the peers' classifier and what the node does alone are joined. `alone` predicts for inputs.

@@ -85,6 +85,9 @@ pub(crate) struct Remembered {
     n_gathered: Option<u32>,
     /// Which sums were solved last, with which weights.
     solved: Option<BlobId>,
+    /// Of a total: with how many own rows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    n_solved: Option<u32>,
     /// What the line counts for beside the own model; nothing before there is a line.
     weight: Option<f64>,
     /// What a peer's row counts for in the line, beside an own one.

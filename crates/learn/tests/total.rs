@@ -4,13 +4,15 @@
 
 mod common;
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use common::federation::{self as fed, data, learner, update};
 use fednode_core::spec::{Preset, Sums};
-use fednode_core::work::Update;
+use fednode_core::work::{Order, Update, Worker};
 use fednode_core::{Exchange, FederationSpec, HyperValue, ParamSet, stack};
-use fednode_learn::{Learner, NoiseKey, Subset, algorithm};
+use fednode_data::Split;
+use fednode_learn::{ComputeDevice, Learner, NoiseKey, Subset, algorithm};
 
 /// Rounds of these federations.
 const LAST: u32 = 3;
@@ -162,6 +164,41 @@ fn a_release_is_the_same_after_a_restart_and_has_other_noise_in_another_total() 
     assert!(
         again != last[0].shared,
         "the same key, the same samples, and a new state"
+    );
+}
+
+/// A second total would show what has changed in between, so there is none in rounds that are added. Own samples that have come count
+/// beside the one that there is.
+#[test]
+fn in_added_rounds_the_total_stays_and_new_own_samples_count_beside_it() {
+    let spec = masked(Some(40.0));
+    let (mut nodes, last) = play(&spec, NODES);
+    let total = total(&last);
+    nodes[1].adopt(Some(&total), vec![]).unwrap();
+    let more = fed::extended(&spec, 2);
+    let device = ComputeDevice::cpu(1).unwrap();
+    let go_on = |split: Arc<Split>| {
+        let mut node = Learner::new(&more, 1, split, &device).unwrap();
+        node.restore(&nodes[1].state()).unwrap();
+        let watch = &mut |_| ControlFlow::Continue(());
+        node.perform(Order::GoOn, watch).unwrap();
+        node.adopt(Some(&total), vec![]).unwrap();
+        node
+    };
+    let mut same = go_on(data(1));
+    let test = &data(1).test;
+    let served = nodes[1].predict(test).unwrap();
+    assert!(same.predict(test).unwrap() == served, "nothing has changed");
+    let grown = go_on(Arc::new(Split {
+        train: fed::data_of(1, 300).train.clone(),
+        ..Split::clone(&data(1))
+    }));
+    assert!(grown.predict(test).unwrap() != served, "100 more samples");
+    assert!(grown.evaluate(Subset::Test).score.accuracy > 0.8);
+    let published = update(&mut same, LAST + 1).shared.unwrap();
+    assert!(
+        *published == total,
+        "what all know already, and no new noise"
     );
 }
 

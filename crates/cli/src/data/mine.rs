@@ -56,16 +56,16 @@ impl Mine {
         let partition = partition_text(&spec.data.partition, config.partition_file.as_deref())?;
         let position = position(config.shard, spec)?;
         let params = shard_params(spec);
-        // A promise of privacy is for the samples that there were when it was made.
-        let is_promised = spec.privacy.epsilon.is_some();
-        let began_with = began_with.filter(|_| !is_promised);
+        // Noise that each node adds in full is made again with the same samples. What is added up once is not made again.
+        let is_fixed = spec.privacy.epsilon.is_some() && spec.exchange.total.is_none();
+        let began_with = began_with.filter(|_| !is_fixed);
         let loaded = match &began_with {
             Some(known) => load_grown_shard(&source, &partition, &params, position, known),
             None => load_shard(&source, &partition, &params, position),
         };
         let loaded = loaded.or_fail(ExitCode::Data)?;
         let began_with = loaded.began_with.clone();
-        let may_grow = loaded.may_grow && !is_promised;
+        let may_grow = loaded.may_grow && !is_fixed;
         check_hash(spec, &loaded.partition_hash)?;
         let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;
         refuse_too_few("this node", loaded.split.train.len(), fewest, spec)?;

@@ -25,7 +25,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{FederationSpec, Sums};
+use super::FederationSpec;
 use crate::config::{self, ConfigError};
 use crate::limits::{MOST_ENDLESS_ROUNDS, MOST_ROUNDS};
 use crate::{FederationId, Round};
@@ -263,24 +263,22 @@ impl FederationSpec {
             .map_or(&[], |extended| &extended.extensions)
     }
 
-    /// Refuses what more rounds would break.
+    /// Refuses what more rounds would break: noise that was planned for so many rounds of training. What is released once is not
+    /// released again.
     pub(super) fn check_end(&self) -> Result<(), ConfigError> {
+        let experts = self.exchange.experts.as_ref();
+        let is_released_once = experts.is_some_and(|experts| experts.noise.is_some());
+        if self.privacy.epsilon.is_none() || self.exchange.total.is_some() || is_released_once {
+            return Ok(());
+        }
         let on = if self.endless {
             "be `endless`"
         } else {
             "be extended"
         };
-        if self.privacy.epsilon.is_some() {
-            return Err(ConfigError(format!(
-                "with `privacy.epsilon` a federation cannot {on}: the promise is for the rounds that were agreed on"
-            )));
-        }
-        if self.privacy.sums == Sums::Masked {
-            return Err(ConfigError(format!(
-                "a federation with masked sums cannot {on}: the difference of two sums could tell what one node has changed in between"
-            )));
-        }
-        Ok(())
+        Err(ConfigError(format!(
+            "a federation that trains with noise (`privacy.epsilon`) cannot {on}: its noise is for the rounds that were agreed on"
+        )))
     }
 }
 
@@ -498,7 +496,11 @@ mod tests {
         let mut promised = endless();
         promised.privacy.epsilon = Some(4.0);
         let text = promised.validate().unwrap_err().to_string();
-        assert!(text.contains("the promise"), "{text}");
+        assert!(text.contains("trains with noise"), "{text}");
+        promised.exchange.total = Some(crate::Total::of(5));
+        promised.privacy.sums = super::super::Sums::Masked;
+        promised.statistics.enabled = false;
+        assert_eq!(promised.validate(), Ok(()), "a sum is there once");
     }
 
     #[test]
@@ -528,7 +530,7 @@ mod tests {
             federation: promised.id(),
             ..more(3, 1, &[])
         };
-        assert!(refusal(&promised, &own).contains("the promise"));
+        assert!(refusal(&promised, &own).contains("trains with noise"));
         assert!(refusal(&promised, &more(3, 1, &[])).contains("another federation"));
     }
 }

@@ -19,7 +19,7 @@ impl Shared {
     /// Returns what the trainer does about masked sums in a round, where sums are masked.
     pub(super) fn masks(&mut self, round: Round) -> Option<Box<MaskOrder>> {
         let sums = Sums::of(&self.spec, &self.schedule)?;
-        let of_nobody = || Arc::new(Sum::of_nobody(sums, round));
+        let of_nobody = || Arc::new(Sum::of_nobody(sums.clone(), round));
         let sum = self.sum(round).filter(|_| round > self.done.masked);
         let sum = sum.unwrap_or_else(of_nobody);
         self.done.masked = self.done.masked.max(round);

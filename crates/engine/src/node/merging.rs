@@ -85,6 +85,8 @@ impl Merging {
         self.remember_sources(shared, report);
         // The closed round may be ahead of this one: then the rounds between are skipped.
         let last = self.adopt_candidate(shared, report);
+        // Whoever comes so late that nothing is left to train is where the others are.
+        shared.memory.round = merged.max(last);
         match shared.schedule.after(last) {
             Some(Stage::Prepare | Stage::Train(_) | Stage::GatherStatistics) => {
                 shared.note_rejoined(merged, last.next());

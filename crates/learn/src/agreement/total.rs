@@ -180,13 +180,17 @@ impl Agreement {
         }
     }
 
-    /// Solves for the classifier of the total, if it is that which was adopted; the same one is solved once. `samples` are the own
-    /// rows: a node that joined too late for the total has not added them up.
+    /// Solves for the classifier of the total, if it is that which was adopted; the same one is solved again where other own rows have
+    /// come. `samples` are these: a node that joined too late for the total has not added them up.
     pub(crate) fn adopt_total(&mut self, samples: &Samples, device: &Device) {
         let Some(total) = &self.total else { return };
-        let Some(sum) = total::arrived(&total.part, self.remembered.solved) else {
+        let n_own = Some(samples.len() as u32);
+        let before = self.remembered.solved;
+        let before = before.filter(|_| self.remembered.n_solved == n_own);
+        let Some(sum) = total::arrived(&total.part, before) else {
             return;
         };
+        self.remembered.n_solved = n_own;
         if self.remembered.gathered.is_none() {
             self.gather(Round(1), samples, device);
             self.remembered.is_untrained = true;

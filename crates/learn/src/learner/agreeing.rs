@@ -91,7 +91,7 @@ impl Learner {
     /// Adds up the own statistics and chooses anew how they are joined with the own model.
     ///
     /// Samples that stay the same are added up once. Others are where proxies are published: statistics and proxies then
-    /// say the same.
+    /// say the same. Statistics that stay at home are made of others at once.
     pub(super) fn renew_agreement(&mut self, round: Round) {
         let parts = &self.parts;
         let (agreement, regression) = (parts.agreement.as_ref(), parts.regression.as_ref());
@@ -150,7 +150,9 @@ impl Learner {
 
     /// Tells whether samples are to be added up in a round, where so many were in an earlier one.
     fn is_due(&self, round: Round, gathered: Option<Round>, n_gathered: Option<u32>) -> bool {
-        if gathered.is_none() {
+        let n_samples = self.data.train.len();
+        let are_others = n_gathered.is_some_and(|before| before as usize != n_samples);
+        if gathered.is_none() || are_others && self.adds_up_at_home() {
             return true;
         }
         let has_others = || match n_gathered {
@@ -159,6 +161,12 @@ impl Learner {
             None => false,
         };
         self.schedule.refreshes_in(round) && (self.data.train.drift() || has_others())
+    }
+
+    /// Tells whether the own statistics never leave this node: others get a release with noise, or their sum with everybody's.
+    fn adds_up_at_home(&self) -> bool {
+        let has_total = self.schedule.total_round().is_some();
+        has_total || self.parts.noised.is_some()
     }
 
     /// Solves for the classifiers of peers' statistics that were checked.

@@ -24,15 +24,16 @@ impl Noised {
     }
 
     /// Solves for the classifier of the total, if it is that which was adopted. Until there is one, all have zeros. `samples` are the
-    /// own ones: a node that joined too late for the total has not added them up.
+    /// own ones: where others have come, the same total is solved again.
     pub(crate) fn adopt_total(&mut self, samples: &Samples, device: &Device) {
         let Some(total) = self.total else { return };
         let key = self.released.params().to_blob().0.id;
         let (members, sums) = self.read_total(&self.released.params());
-        if members > 1.0 && self.remembered.solved != Some(key) {
-            if !self.is_released() {
-                self.keep(&self.add_up(samples, device).statistics(), device);
-            }
+        if members <= 1.0 {
+            return;
+        }
+        let has_others = self.keep_anew(samples, device);
+        if has_others || self.remembered.solved != Some(key) {
             let solved = self.solve_total(members, total, sums.statistics());
             self.take(key, solved, device);
         }

@@ -61,10 +61,7 @@ impl Noised {
         let total = self.total.filter(|total| total.group.is_some())?;
         // Until the last round nothing is added up, and one sum has the layout of a part.
         let groups = stack::unstacked(shared, &layout, MAX_HOLDERS)?;
-        if !self.is_released() {
-            let exact = self.add_up(own.training, device).statistics();
-            self.keep(&exact, device);
-        }
+        self.keep_anew(own.training, device);
         let sums: Vec<Sum> = groups
             .iter()
             .filter_map(|group| self.possible(group, total))

@@ -133,12 +133,17 @@ impl Regression {
         self.remembered.is_released = true;
     }
 
-    /// Solves for the line of the total, if it is that which was adopted; the same one is solved once. `samples` are the own rows.
+    /// Solves for the line of the total, if it is that which was adopted; the same one is solved again where other own rows have come.
+    /// `samples` are these.
     pub(crate) fn adopt_total(&mut self, samples: &Samples, device: &Device) {
         let Some(total) = &self.total else { return };
-        let Some(sum) = total::arrived(&total.part, self.remembered.solved) else {
+        let n_own = Some(samples.len() as u32);
+        let before = self.remembered.solved;
+        let before = before.filter(|_| self.remembered.n_solved == n_own);
+        let Some(sum) = total::arrived(&total.part, before) else {
             return;
         };
+        self.remembered.n_solved = n_own;
         let solved = total.solve(sum.members, &sum.numbers, samples);
         if self.remembered.gathered.is_none() {
             self.gather(Round(1), samples, device);

@@ -359,7 +359,7 @@ impl Auditor<'_> {
             return Err(lacks(members.len()));
         }
         if let Some(sums) = Sums::of(self.spec, &self.schedule) {
-            self.sum = Sum::after(sums, round, of);
+            self.sum = Sum::after(&sums, round, of);
             let sum = sum.filter(|_| row.link == Link::Linked);
             self.look_at_masks((sums, sum), round, &words)?;
         }
@@ -373,7 +373,7 @@ impl Auditor<'_> {
         (round, global): (Round, &Global),
         words: &BTreeMap<AdvertId, Accepted>,
     ) -> Result<(), Flaw> {
-        let of_nobody = || Sum::of_nobody(sums, round);
+        let of_nobody = || Sum::of_nobody(sums.clone(), round);
         let sum = match sum {
             // Masks are for the very next round.
             Some(sum) if sum.round() == round => sum,

@@ -125,9 +125,7 @@ pub(super) fn in_words(mode: PrivacyMode) -> String {
         }
         (Sums::Open, Some(_)) => "each node adds noise to what it shares",
         (Sums::Masked, None) => "members see sums over nodes alone",
-        (Sums::Masked, Some(_)) => {
-            "members see sums over nodes alone, with noise; rounds cannot be added later"
-        }
+        (Sums::Masked, Some(_)) => "members see sums over nodes alone, with noise",
     };
     format!("{mode}: {words}")
 }
