@@ -306,22 +306,29 @@ fn variable<T: Settings>(entry: &Entry<'_>) -> String {
     )
 }
 
-/// Reads a text as the type of a default; lists are separated by commas.
+/// Reads a text as the type of a default.
 pub(crate) fn typed(text: &str, like: Option<&toml::Value>) -> Option<toml::Value> {
-    let list = || {
-        text.split(',')
-            .map(str::trim)
-            .filter(|item| !item.is_empty())
-    };
     match like {
         Some(toml::Value::Integer(_)) => text.parse().ok().map(toml::Value::Integer),
         Some(toml::Value::Float(_)) => text.parse().ok().map(toml::Value::Float),
         Some(toml::Value::Boolean(_)) => text.parse().ok().map(toml::Value::Boolean),
-        Some(toml::Value::Array(_)) => Some(toml::Value::Array(
-            list().map(|item| item.to_owned().into()).collect(),
-        )),
+        Some(toml::Value::Array(_)) => list(text).map(toml::Value::Array),
         _ => Some(toml::Value::String(text.to_owned())),
     }
+}
+
+/// Reads a list: in brackets as a file has it, or its items with commas between.
+fn list(text: &str) -> Option<Vec<toml::Value>> {
+    if text.trim_start().starts_with('[') {
+        let mut file: toml::Table = format!("list = {text}").parse().ok()?;
+        return match file.remove("list") {
+            Some(toml::Value::Array(items)) => Some(items),
+            _ => None,
+        };
+    }
+    let items = text.split(',').map(str::trim);
+    let items = items.filter(|item| !item.is_empty());
+    Some(items.map(|item| item.to_owned().into()).collect())
 }
 
 /// Says what was expected of a text that is no value like this.
@@ -458,6 +465,23 @@ mod tests {
         let file = "[network]\nkey = \"k\"";
         let flags = "[network]\nkey = \"\"";
         assert_eq!(of(flags, &[], file).unwrap().settings.network.key, None);
+    }
+
+    #[test]
+    fn a_list_is_written_as_in_a_file_or_with_commas() {
+        let listen = |text: &str| {
+            let resolved = of("", &[("PROGRAM_LISTEN", text)], "");
+            resolved.map(|resolved| resolved.settings.network.listen)
+        };
+        for text in ["x, y", r#"["x", "y"]"#, r#" [ "x", "y", ]"#] {
+            assert_eq!(listen(text).unwrap(), ["x", "y"], "{text}");
+        }
+        for text in ["", "[]"] {
+            assert!(listen(text).unwrap().is_empty(), "{text}");
+        }
+        for text in ["[x]", "[\"x\"", "[1]"] {
+            assert!(listen(text).is_err(), "{text}");
+        }
     }
 
     #[test]
