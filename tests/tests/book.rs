@@ -265,7 +265,9 @@ fn play(scene: &Scene) {
     let stage = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/book/stage.sh");
     let script = format!(". {stage}\n{}\n", scene.script);
     fs::write(path("script"), script).unwrap();
-    let mut bash = Command::new("bash");
+    // Whatever runs in the background ends with it, also when it takes too long.
+    let mut bash = Command::new("timeout");
+    bash.args(["-k", "10", "280", "bash"]);
     bash.arg(path("script")).env("SCENE", folder.path());
     bash.env("BIN", binary("fednode").parent().unwrap());
     let played = run(bash);

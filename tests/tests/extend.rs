@@ -286,6 +286,28 @@ fn what_was_added_up_once_is_kept_in_added_rounds() {
     }
 }
 
+/// Each node adds the whole noise to what it releases in the first round. Other rows would be another release, so they are left out.
+#[test]
+fn what_was_released_with_noise_is_kept_in_added_rounds_and_new_rows_are_left_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let words = ["--rounds", "2", "--privacy", "dp:40"];
+    let ([a, b], table_of_b) = with_tables(folder, ["a", "b"], &words);
+    let trained_on = |node: &Process, last: u64| {
+        done(node, last);
+        node.status().unwrap()["trainer"]["train_samples"].clone()
+    };
+    let before = [&a, &b].map(|node| trained_on(node, 2));
+    table(&table_of_b, 240);
+    json_of(&run(extend(folder, &["--rounds", "2"])));
+    assert_eq!([&a, &b].map(|node| trained_on(node, 4)), before);
+    for node in [&a, &b] {
+        let releases = std::fs::read_to_string(node.state.join("privacy.json")).unwrap();
+        let releases: Vec<Value> = serde_json::from_str(&releases).unwrap();
+        assert_eq!(releases.len(), 1, "nothing is released again");
+    }
+}
+
 /// Rows are appended to the table of a node that runs, and later the first rows are changed.
 #[test]
 fn rows_that_are_appended_while_a_node_runs_are_trained_on_from_the_next_round_on() {

@@ -282,8 +282,8 @@ pub struct Exchange {
     /// Whether nothing is trained in round 1: nodes agree on the means and deviations of their tables' columns then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub prepares: bool,
-    /// What is added up in the last round alone, if that is all that is shared. Until then all nodes publish what they
-    /// started from.
+    /// What is added up once, in the last round before the first end, if that is all that is shared. In other rounds all nodes publish
+    /// what they started from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub total: Option<Total>,
 }

@@ -52,8 +52,8 @@ pub use grown::Beginning;
 pub use partition::{NodeIndices, Partition};
 pub use samples::{Pixels, Samples, SamplesError, Split};
 pub use shard::{
-    ClassCounts, Divided, Shard, ShardParams, divide, load_grown_shard, load_shard, load_shards,
-    n_validation,
+    ClassCounts, Divided, Shard, ShardParams, divide, load_first_shard, load_grown_shard,
+    load_shard, load_shards, n_validation,
 };
 pub use source::{Columns, DataSource, Facts, Pool, Source};
 pub use stamp::Stamp;

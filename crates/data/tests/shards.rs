@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 
 use fednode_data::{
-    Beginning, DataError, DataSource, Shard, ShardParams, divide, load_grown_shard, load_shard,
-    load_shards,
+    Beginning, DataError, DataSource, Shard, ShardParams, divide, load_first_shard,
+    load_grown_shard, load_shard, load_shards,
 };
 
 const PARAMS: ShardParams = ShardParams {
@@ -303,14 +303,18 @@ fn appended_rows_are_trained_on_and_what_was_held_out_stays_so() {
     assert_eq!(now_rows[0], appended);
     // The checkpoint of before is that of these rows, too, and the next growth begins from the same rows.
     assert_eq!(
-        (now.partition_hash, now.began_with),
-        (began.partition_hash, Some(known.clone()))
+        (&now.partition_hash, now.began_with),
+        (&began.partition_hash, Some(known.clone()))
     );
     assert_eq!(
         rows_of(&grown(&before[1], &known).unwrap())[2],
         test,
         "nothing has grown"
     );
+
+    let fixed = load_first_shard(&after[1], "own", &PARAMS, 0, &known).unwrap();
+    assert_eq!(rows_of(&fixed), rows_of(&began), "where rows are fixed");
+    assert_eq!(fixed.began_with, Some(known.clone()));
 
     // Each row of the same patients as before once more.
     let twice: Vec<usize> = (0..40).chain(0..40).collect();

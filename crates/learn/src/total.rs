@@ -26,8 +26,7 @@ const LOW: i64 = 1 << 24;
 const UNITS: [f64; 2] = [(1 << 10) as f64, LOW as f64];
 
 /// What a node lacks whose statistics were added up with nobody else's.
-pub(crate) const NOT_ADDED_UP: &str =
-    "all nodes' statistics were not added up: too few nodes were there in the last two rounds";
+pub(crate) const NOT_ADDED_UP: &str = "all nodes' statistics were not added up: too few nodes were there when it was their turn, and there is no second one";
 
 /// Returns the part of so many whole numbers, which is zero in the beginning.
 pub(crate) fn part(numbers: usize, device: &Device) -> Part {

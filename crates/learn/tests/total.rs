@@ -169,25 +169,21 @@ fn a_release_is_the_same_after_a_restart_and_has_other_noise_in_another_total() 
 
 /// A second total would show what has changed in between, so there is none in rounds that are added. Own samples that have come count
 /// beside the one that there is.
-#[test]
-fn in_added_rounds_the_total_stays_and_new_own_samples_count_beside_it() {
-    let spec = masked(Some(40.0));
-    let (mut nodes, last) = play(&spec, NODES);
-    let total = total(&last);
-    nodes[1].adopt(Some(&total), vec![]).unwrap();
-    let more = fed::extended(&spec, 2);
+fn total_stays(spec: &FederationSpec, shared: &ParamSet, mut node: Learner) {
+    node.adopt(Some(shared), vec![]).unwrap();
+    let more = fed::extended(spec, 2);
     let device = ComputeDevice::cpu(1).unwrap();
     let go_on = |split: Arc<Split>| {
-        let mut node = Learner::new(&more, 1, split, &device).unwrap();
-        node.restore(&nodes[1].state()).unwrap();
+        let mut later = Learner::new(&more, 1, split, &device).unwrap();
+        later.restore(&node.state()).unwrap();
         let watch = &mut |_| ControlFlow::Continue(());
-        node.perform(Order::GoOn, watch).unwrap();
-        node.adopt(Some(&total), vec![]).unwrap();
-        node
+        later.perform(Order::GoOn, watch).unwrap();
+        later.adopt(Some(shared), vec![]).unwrap();
+        later
     };
     let mut same = go_on(data(1));
     let test = &data(1).test;
-    let served = nodes[1].predict(test).unwrap();
+    let served = node.predict(test).unwrap();
     assert!(same.predict(test).unwrap() == served, "nothing has changed");
     let grown = go_on(Arc::new(Split {
         train: fed::data_of(1, 300).train.clone(),
@@ -195,11 +191,27 @@ fn in_added_rounds_the_total_stays_and_new_own_samples_count_beside_it() {
     }));
     assert!(grown.predict(test).unwrap() != served, "100 more samples");
     assert!(grown.evaluate(Subset::Test).score.accuracy > 0.8);
-    let published = update(&mut same, LAST + 1).shared.unwrap();
+    let published = update(&mut same, LAST + 1).shared;
     assert!(
-        *published == total,
-        "what all know already, and no new noise"
+        published.as_deref() == node.shared().as_ref(),
+        "no new noise"
     );
+}
+
+#[test]
+fn in_added_rounds_the_total_stays_and_new_own_samples_count_beside_it() {
+    let spec = masked(Some(40.0));
+    let (mut nodes, last) = play(&spec, NODES);
+    total_stays(&spec, &total(&last), nodes.swap_remove(1));
+}
+
+#[test]
+fn in_added_rounds_the_sums_of_groups_stay_and_new_own_samples_count_beside_them() {
+    let spec = grouped(Some(40.0));
+    let (mut nodes, last) = play(&spec, 2 * NODES);
+    let groups = [total(&last[..NODES]), total(&last[NODES..])];
+    let sums = stack::stacked(&groups).unwrap();
+    total_stays(&spec, &sums, nodes.swap_remove(1));
 }
 
 #[test]

@@ -9,8 +9,8 @@ port=/ip4/127.0.0.1/tcp/0
 settings=(FEDNODE_DEVICE=cpu FEDNODE_THREADS=1 FEDNODE_LISTEN=$port FEDBOOT_LISTEN=$port)
 declare -A PLACES=([fednode]=state [fedboot]=fedboot-state)
 privacy= # What `init` is answered, where a page says that it asks.
-running=() # Folders of nodes that run, as words of `fednode status`.
-trap 'kill $(jobs -p) 2>/dev/null || true' EXIT
+declare -A running=() # The processes of nodes, by their state folder or settings.
+trap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT
 
 fednode() { play fednode "$@"; }
 fedboot() { play fedboot "$@"; }
@@ -75,17 +75,17 @@ member() {
         *) place=(--state "${PLACES[$program]}") ;;
     esac
     place[1]=$(realpath -m "${place[1]}")
-    local log=$SCENE/$RANDOM.log
+    local log=$(mktemp "$SCENE/log.XXXXXX")
     env "${settings[@]}" "$BIN/$program" "${@:2}" >"$log" 2>&1 &
     local status=("$BIN/$program" status --json "${place[@]}") sign=.listeners[0]
     [[ $* != *"listen=[]"* ]] || sign=.node_id
     until "${status[@]}" 2>/dev/null | jq -er "$sign" >"$SCENE/address"; do alive $! "$log"; done
-    [ "$program" != fednode ] || running+=("${place[1]}")
+    [ "$program" != fednode ] || running[${place[1]}]=$!
 }
 
 # server PROGRAM WORDS…: runs it in the background, and waits until it says where.
 server() {
-    local log=$SCENE/$RANDOM.log
+    local log=$(mktemp "$SCENE/log.XXXXXX")
     "$BIN/$1" "${@:2}" >"$log" 2>&1 &
     until grep -q "http://\|round" "$log"; do alive $! "$log"; done
 }
@@ -108,11 +108,15 @@ after() {
 
 # settle: waits until the nodes that run are done with all rounds.
 settle() {
-    local place
-    for place in ${running[@]+"${running[@]}"}; do
-        local flag=--state
+    local place flag
+    for place in "${!running[@]}"; do
+        flag=--state
         [[ $place != *.toml ]] || flag=--config
-        while "$BIN/fednode" status --json "$flag" "$place" 2>/dev/null | jq -e '.finished | not' >/dev/null; do sleep 0.1; done
+        until "$BIN/fednode" status --json "$flag" "$place" 2>/dev/null | jq -e .finished >/dev/null; do
+            # A node that was stopped has ended well.
+            kill -0 "${running[$place]}" 2>/dev/null || { wait "${running[$place]}"; break; }
+            sleep 0.1
+        done
     done
 }
 

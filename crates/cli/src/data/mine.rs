@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use fednode_core::{BlobId, FederationSpec};
-use fednode_data::{Beginning, ClassCounts, Samples, Split, load_grown_shard, load_shard};
+use fednode_data::{
+    Beginning, ClassCounts, Samples, Split, load_first_shard, load_grown_shard, load_shard,
+};
 use fednode_learn::last_stage;
 use fednode_runtime::TrainerCard;
 use fednode_runtime::exit::ExitCode;
@@ -58,9 +60,13 @@ impl Mine {
         let params = shard_params(spec);
         // Noise that each node adds in full is made again with the same samples. What is added up once is not made again.
         let is_fixed = spec.privacy.epsilon.is_some() && spec.exchange.total.is_none();
-        let began_with = began_with.filter(|_| !is_fixed);
+        let load_again = if is_fixed {
+            load_first_shard
+        } else {
+            load_grown_shard
+        };
         let loaded = match &began_with {
-            Some(known) => load_grown_shard(&source, &partition, &params, position, known),
+            Some(known) => load_again(&source, &partition, &params, position, known),
             None => load_shard(&source, &partition, &params, position),
         };
         let loaded = loaded.or_fail(ExitCode::Data)?;

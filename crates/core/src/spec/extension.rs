@@ -25,7 +25,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::FederationSpec;
+use super::{FederationSpec, Sums};
 use crate::config::{self, ConfigError};
 use crate::limits::{MOST_ENDLESS_ROUNDS, MOST_ROUNDS};
 use crate::{FederationId, Round};
@@ -100,6 +100,10 @@ impl FederationSpec {
             let text = "an extension adds one round at least";
             return Err(ConfigError(text.to_owned()));
         }
+        if extension.rounds < self.fewest_rounds() {
+            let text = "an extension under masks adds two rounds at least: in the first one nodes make new masks";
+            return Err(ConfigError(text.to_owned()));
+        }
         if self.endless && extension.rounds != term {
             return Err(ConfigError(format!(
                 "this federation is endless, and goes on by {term} rounds each time"
@@ -124,6 +128,12 @@ impl FederationSpec {
         };
         spec.validate()?;
         Ok(spec)
+    }
+
+    /// Returns how few rounds are worth adding: one more where the first of them has no mean.
+    fn fewest_rounds(&self) -> u32 {
+        let makes_masks = self.privacy.sums == Sums::Masked && self.exchange.total.is_none();
+        if makes_masks { 2 } else { 1 }
     }
 
     /// Returns the spec with other values of some keys.
@@ -498,7 +508,7 @@ mod tests {
         let text = promised.validate().unwrap_err().to_string();
         assert!(text.contains("trains with noise"), "{text}");
         promised.exchange.total = Some(crate::Total::of(5));
-        promised.privacy.sums = super::super::Sums::Masked;
+        promised.privacy.sums = Sums::Masked;
         promised.statistics.enabled = false;
         assert_eq!(promised.validate(), Ok(()), "a sum is there once");
     }
@@ -524,6 +534,14 @@ mod tests {
         );
         let word = refusal(&spec, &more(3, 1, &[("training.schedule", "cosy")]));
         assert!(word.contains("unknown schedule `cosy`"), "{word}");
+        let mut masked = spec.clone();
+        (masked.privacy.sums, masked.statistics.enabled) = (Sums::Masked, false);
+        let own = |rounds| Extension {
+            federation: masked.id(),
+            ..more(3, rounds, &[])
+        };
+        assert!(refusal(&masked, &own(1)).contains("two rounds at least"));
+        assert!(masked.extended(&own(2)).is_ok());
         let mut promised = spec;
         promised.privacy.epsilon = Some(4.0);
         let own = Extension {

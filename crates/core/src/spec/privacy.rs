@@ -36,7 +36,7 @@ crate::config! {
         delta: f64 = 1e-5,
         /// How what is averaged is added up: `open` (the default), each node's part for all to see, or `masked`, so that nobody
         /// sees more than the sum. A masked sum takes three nodes, at most 255, that all train in every round. With `fedmoe-da` the
-        /// nodes' statistics are added up once, in the last round, and with an ε nodes share the noise.
+        /// nodes' statistics are added up once, before the first end, and with an ε nodes share the noise.
         sums: Sums = Sums::Open,
         /// How many nodes' statistics are added up together at least under masks (3 to 48). Absent, those of all nodes are. Groups let
         /// each node judge their sums and leave liars out, and they hide a node among fewer: 4 is a choice for members that trust each

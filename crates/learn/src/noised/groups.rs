@@ -61,7 +61,10 @@ impl Noised {
         let total = self.total.filter(|total| total.group.is_some())?;
         // Until the last round nothing is added up, and one sum has the layout of a part.
         let groups = stack::unstacked(shared, &layout, MAX_HOLDERS)?;
-        self.keep_anew(own.training, device);
+        if self.keep_anew(own.training, device) {
+            // The same groups are solved again, with the own samples that there are now.
+            self.remembered.solved = None;
+        }
         let sums: Vec<Sum> = groups
             .iter()
             .filter_map(|group| self.possible(group, total))

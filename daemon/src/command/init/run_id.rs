@@ -10,6 +10,7 @@ use fednode_core::{ConfigError, FederationId, FederationSpec};
 use fednode_net::Identity;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::organiser::MEMBERS_FILE;
+use fednode_runtime::releases;
 
 use fednode_cli::failure::{OrFail, fail};
 
@@ -69,8 +70,8 @@ fn sets_the_key(line: &str) -> bool {
     rest.is_some_and(|rest| rest.starts_with('='))
 }
 
-/// What a node keeps from one run to the next: who it is, that it is a member, and where it is.
-const KEPT: [&str; 3] = ["key", MEMBERS_FILE, "port"];
+/// What a node keeps from one run to the next: who it is, that it is a member, where it is, and what it has released of its data.
+const KEPT: [&str; 4] = ["key", MEMBERS_FILE, "port", releases::FILE];
 
 /// Refuses while a node runs with a state folder.
 ///
@@ -182,11 +183,14 @@ mod tests {
         let key = Identity::load_or_create(&state.join("key")).unwrap();
         fs::write(state.join("federation"), "0123456789abcdef\n").unwrap();
         fs::write(state.join(MEMBERS_FILE), b"members").unwrap();
+        fs::write(state.join(releases::FILE), b"[]").unwrap();
         let aside = set_aside(&state, next).unwrap().unwrap();
         assert!(aside.ends_with("state-01234567") && aside.join("federation").exists());
         let again = Identity::load_or_create(&state.join("key")).unwrap();
         assert!(again.node_id() == key.node_id() && !state.join("federation").exists());
         assert_eq!(fs::read(state.join(MEMBERS_FILE)).unwrap(), b"members");
+        let releases = fs::read(state.join(releases::FILE)).unwrap();
+        assert_eq!(releases, b"[]", "what was released stays counted");
         // A crash between the two last steps.
         fs::rename(&state, home.path().join("state.next")).unwrap();
         assert!(set_aside(&state, next).unwrap().is_none());
