@@ -113,49 +113,28 @@ impl Divided {
         began_with: &Beginning,
     ) -> Result<Self, DataError> {
         let divided = Self::new(source, rule, params)?;
-        Ok(match divided.first_rows(began_with)? {
-            None => divided,
-            Some(first) => Self {
-                partition: divide(&divided.rule, &first, &params)?,
-                first: Some(first),
-                ..divided
-            },
-        })
-    }
-
-    /// As [`Self::grown`], but rows that were appended are left out.
-    ///
-    /// # Errors
-    /// As [`Self::grown`].
-    pub fn as_at_first(
-        source: &DataSource,
-        rule: Rule,
-        params: ShardParams,
-        began_with: &Beginning,
-    ) -> Result<Self, DataError> {
-        let divided = Self::new(source, rule, params)?;
-        Ok(match divided.first_rows(began_with)? {
-            None => divided,
-            Some(first) => Self {
-                partition: divide(&divided.rule, &first, &params)?,
-                pool: first,
-                ..divided
-            },
-        })
-    }
-
-    /// Returns the rows that a node began with; nothing if they are all, or if the data themselves divide them.
-    fn first_rows(&self, began_with: &Beginning) -> Result<Option<Pool>, DataError> {
         let rows = began_with.rows;
-        let has_grown = self.is_own() && self.pool.labels.len() > rows;
-        if !has_grown || self.pool.tests.is_some() {
-            return Ok(None);
+        let has_grown = divided.is_own() && divided.pool.labels.len() > rows;
+        if !has_grown || divided.pool.tests.is_some() {
+            return Ok(divided);
         }
-        let first = self.pool.first(rows);
+        let first = divided.pool.first(rows);
         if Beginning::of(&first) != *began_with {
             return Err(DataError::Moved(rows));
         }
-        Ok(Some(first))
+        Ok(Self {
+            partition: divide(&divided.rule, &first, &params)?,
+            first: Some(first),
+            ..divided
+        })
+    }
+
+    /// Leaves out the rows that were appended.
+    fn without_appended(mut self) -> Self {
+        if let Some(first) = self.first.take() {
+            self.pool = first;
+        }
+        self
     }
 
     /// Returns the rows that are divided.
@@ -402,7 +381,7 @@ pub fn load_grown_shard(
     divided.shard(if divided.is_own() { 0 } else { shard })
 }
 
-/// As [`load_grown_shard`], but rows that were appended are left out: see [`Divided::as_at_first`].
+/// As [`load_grown_shard`], but rows that were appended are left out.
 ///
 /// # Errors
 /// As [`load_grown_shard`].
@@ -413,7 +392,8 @@ pub fn load_first_shard(
     shard: usize,
     began_with: &Beginning,
 ) -> Result<Shard, DataError> {
-    let divided = Divided::as_at_first(source, partition.parse()?, *params, began_with)?;
+    let divided = Divided::grown(source, partition.parse()?, *params, began_with)?;
+    let divided = divided.without_appended();
     divided.shard(if divided.is_own() { 0 } else { shard })
 }
 
