@@ -91,7 +91,7 @@ fn only_the_drawn_arrows_exist() {
         (
             "fednode-cli",
             &[
-                "backbone", "config", "core", "data", "learn", "net", "page", "runtime",
+                "backbone", "config", "core", "data", "learn", "measure", "net", "page", "runtime",
             ],
         ),
         (

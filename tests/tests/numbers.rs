@@ -134,6 +134,21 @@ fn a_federation_is_judged_by_the_measure_that_it_names() {
     assert_eq!(summary["measure"], "mae");
     let of = |key: &str| summary[key].as_f64().unwrap();
     assert!((2.0..12.0).contains(&of("served")), "{summary}");
+    // Rounds are judged alike: the last one by what is served in the end.
+    let text = std::fs::read_to_string(out.join("metrics.jsonl")).unwrap();
+    let records = text.lines().map(|line| serde_json::from_str(line).unwrap());
+    let records: Vec<Value> = records.collect();
+    assert!(
+        records.iter().all(|it| it["judged"]["measure"] == "mae"),
+        "{text}"
+    );
+    for node in summary["per_node"].as_array().unwrap() {
+        let own = |record: &&Value| record["node_id"] == node["node_id"];
+        let last = records.iter().rfind(own).unwrap();
+        let [served, judged] =
+            [&node["served"], &last["judged"]["value"]].map(|it| it.as_f64().unwrap());
+        assert!((served / judged - 1.0).abs() < 1e-4, "{node} {last}");
+    }
     // Less is better, and a gain is above zero.
     assert!((of("alone") - of("served") - of("difference")).abs() < 1e-9);
     let mut evaluate = fednode();

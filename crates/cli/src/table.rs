@@ -1,5 +1,7 @@
 //! Plain text tables for people: columns as wide as needed, numbers to the right.
 
+use fednode_measure::Measure;
+
 /// One column: its heading and on which side its values stand.
 #[derive(Debug, Clone, Copy)]
 pub struct Column {
@@ -88,6 +90,27 @@ pub fn percent(share: f64) -> String {
     }
 }
 
+/// Writes a value of a measure: a share in percent, another one with four digits.
+pub fn measured(measure: Measure, value: f64) -> String {
+    if measure.is_share() {
+        percent(value)
+    } else {
+        significant(value)
+    }
+}
+
+/// Returns what people call the scores of rounds, and writes one. `name` is what the spec calls them.
+pub fn score(name: &str, value: Option<f64>) -> (&str, String) {
+    let measure: Option<Measure> = name.parse().ok();
+    let label = match measure {
+        Some(measure) => measure.label(),
+        None => name,
+    };
+    // A name that is no measure's is that of R², which is a share.
+    let shown = value.map(|value| measure.map_or_else(|| percent(value), |it| measured(it, value)));
+    (label, shown.unwrap_or_else(|| "-".to_owned()))
+}
+
 /// Writes a number of bytes with a unit that keeps it short.
 pub fn bytes(count: u64) -> String {
     if count < 1000 {
@@ -146,6 +169,19 @@ longer é   12345
 ";
         // The heading `bytes` is narrower than no cell but the rule is as wide as the widest.
         assert_eq!(render(&[text("node"), number(" bytes")], &rows), expected);
+    }
+
+    #[test]
+    fn scores_are_shown_as_their_measure_is() {
+        let shown = |name, value| {
+            let (label, value) = score(name, value);
+            format!("{label} {value}")
+        };
+        assert_eq!(shown("accuracy", Some(0.5)), "accuracy 50.0 %");
+        assert_eq!(shown("R²", Some(-0.25)), "R² -25.0 %");
+        assert_eq!(shown("auroc", Some(0.875)), "AUROC 87.5 %");
+        assert_eq!(shown("mae", Some(12.3456)), "MAE 12.35");
+        assert_eq!(shown("auroc", None), "AUROC -");
     }
 
     #[test]

@@ -96,7 +96,7 @@ pub use plan::{AggregationPlan, PlanRow, Source};
 pub use pool::{Controls, PoolMember, PoolOutcome, Scores, Served};
 pub use precision::Precision;
 pub use proxy::{InlineProxies, MAX_EXPERTS, ProxySet};
-pub use report::{LocalReport, MixedIn, Score};
+pub use report::{Judged, LocalReport, MixedIn, Score};
 pub use schedule::{Ends, Schedule, Stage, Trainees, Training};
 pub use sketch::Sketches;
 pub use spec::{FederationSpec, HyperValue};

@@ -16,6 +16,15 @@ pub struct Score {
     pub n_samples: u32,
 }
 
+/// How good a model is on a node's test samples, by the measure that `metric` of the spec names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Judged {
+    /// The measure, as the spec names it.
+    pub measure: String,
+    /// Its value; nothing where it has none, as AUROC has without samples of each class.
+    pub value: Option<f64>,
+}
+
 /// A finished local update, as the engine needs it: everything large is already a blob in the store.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LocalReport {

@@ -206,11 +206,12 @@ impl FederationSpec {
         }
     }
 
-    /// Returns what the rounds' scores are called: the accuracy, or R² where a number is predicted.
-    pub fn score_name(&self) -> &'static str {
-        match self.data.target {
-            None => "accuracy",
-            Some(_) => "R²",
+    /// Returns what the rounds' scores are called: the measure that `metric` names, else the accuracy, or R² of a number.
+    pub fn score_name(&self) -> &str {
+        match (&self.metric, &self.data.target) {
+            (Some(metric), _) => metric,
+            (None, None) => "accuracy",
+            (None, Some(_)) => "R²",
         }
     }
 

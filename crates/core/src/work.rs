@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Composition, ExpertId, NodeId, ParamSet, PoolOutcome, ProxySet, Round, Score, Slot};
+use crate::{
+    Composition, ExpertId, Judged, NodeId, ParamSet, PoolOutcome, ProxySet, Round, Score, Slot,
+};
 
 /// Private modules and their owners, in node order. Modules of the same content are one in memory.
 pub type Modules<P = Arc<ParamSet>> = Vec<(NodeId, P)>;
@@ -212,6 +214,9 @@ pub struct Evaluations {
     pub validation: Option<Score>,
     /// On the test split; `None` if the node has none.
     pub test: Option<Score>,
+    /// By the measure that the spec names, on the test split; `None` if it names none, or if the node has no test split.
+    #[serde(default)]
+    pub judged: Option<Judged>,
     /// Share of the test samples routed to each expert, 0 to 1.
     pub expert_share: Vec<f64>,
     /// How much the choice of the expert says of a test sample's domain, 0 to 1; `None` where domains are not known.

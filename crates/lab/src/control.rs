@@ -16,7 +16,7 @@ use std::sync::Arc;
 use fednode_cli::device::Choice;
 use fednode_cli::failure::{OrFail, fail, no_learner};
 use fednode_cli::interrupt::Interrupts;
-use fednode_cli::table::significant;
+use fednode_cli::table::{measured, significant};
 use fednode_core::spec::{Preset, PrivacySpec};
 use fednode_core::{ConfigError, FederationSpec, HyperValue, Precision, Round};
 use fednode_data::{Samples, Split};
@@ -352,11 +352,7 @@ impl Worth {
 
     /// Writes a value of the measure: shares in percent.
     fn value(&self, value: f64) -> String {
-        if self.measure.is_share() {
-            format!("{:.1} %", 100.0 * value)
-        } else {
-            significant(value)
-        }
+        measured(self.measure, value)
     }
 
     /// Writes how much better something is, in points where the measure is a share. What rounds to nothing has no sign.

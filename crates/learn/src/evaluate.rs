@@ -66,6 +66,17 @@ pub(crate) fn evaluate(
     n_classes: usize,
     device: &Device,
 ) -> Evaluation {
+    evaluate_and(forward, samples, n_classes, device, |_| ())
+}
+
+/// Evaluates, and hands each prediction on, in the order of the samples.
+pub(crate) fn evaluate_and(
+    forward: Forward<'_>,
+    samples: &Samples,
+    n_classes: usize,
+    device: &Device,
+    mut visit: impl FnMut(Prediction),
+) -> Evaluation {
     let truth = samples.targets.as_deref();
     let mut classes = vec![ClassCount::default(); if truth.is_some() { 0 } else { n_classes }];
     let mut squares = 0.0;
@@ -88,6 +99,7 @@ pub(crate) fn evaluate(
             let domain = samples.domains.as_ref().map(|domains| domains[at]);
             *by_domain.entry((expert, domain)).or_default() += 1;
         }
+        visit(prediction);
     });
     let n_samples = samples.len() as u32;
     let correct: u32 = classes.iter().map(|class| class.correct).sum();

@@ -42,6 +42,7 @@ mod exporting;
 mod exposing;
 mod guarding;
 mod initial;
+mod judging;
 mod parts;
 mod peers;
 mod places;
@@ -368,12 +369,15 @@ impl Learner {
 
     /// Evaluates on one division of the node's data.
     pub fn evaluate(&self, subset: Subset) -> Evaluation {
-        let samples = match subset {
+        self.score(self.samples(subset))
+    }
+
+    fn samples(&self, subset: Subset) -> &Samples {
+        match subset {
             Subset::Train => &self.data.train,
             Subset::Validation => &self.data.validation,
             Subset::Test => &self.data.test,
-        };
-        self.score(samples)
+        }
     }
 
     /// Evaluates on other samples, for example everyone's.
@@ -397,10 +401,15 @@ impl Learner {
     }
 
     fn score(&self, samples: &Samples) -> Evaluation {
+        self.score_and(samples, |_| ())
+    }
+
+    fn score_and(&self, samples: &Samples, visit: impl FnMut(Prediction) + Send) -> Evaluation {
         let (classes, tensors) = (self.model.classes, self.parts.device.tensors());
+        let forward = |inputs| self.forward(inputs);
         self.parts
             .device
-            .run(|| evaluate::evaluate(&|inputs| self.forward(inputs), samples, classes, tensors))
+            .run(|| evaluate::evaluate_and(&forward, samples, classes, tensors, visit))
     }
 
     /// Runs the model, with the pool if one is served, mixed with the statistics expert if there is one.

@@ -10,7 +10,7 @@
 //!
 //! The guard of statistics stands only where the spec names a measure. Without one, what is fitted decides alone.
 
-use fednode_core::{ConfigError, FederationSpec};
+use fednode_core::{ConfigError, FederationSpec, Judged};
 use fednode_data::Samples;
 use fednode_measure::predictions::PredictionsError;
 use fednode_measure::{Bootstrap, Classified, Estimated, Measure, Predictions, Task};
@@ -57,7 +57,19 @@ pub fn beside(
     predictions: &[Prediction],
     truth: &Samples,
 ) -> Result<Predictions, PredictionsError> {
-    if let Some(numbers) = &truth.targets {
+    against(predictions, &truth.labels, truth.targets.as_deref())
+}
+
+/// Puts predictions beside true numbers, if there are some, else beside true classes.
+///
+/// # Errors
+/// As [`beside`].
+pub(crate) fn against(
+    predictions: &[Prediction],
+    labels: &[u16],
+    numbers: Option<&[f32]>,
+) -> Result<Predictions, PredictionsError> {
+    if let Some(numbers) = numbers {
         let predicted = predictions
             .iter()
             .map(|prediction| prediction.number.unwrap_or(f32::NAN));
@@ -68,7 +80,7 @@ pub fn beside(
         .iter()
         .map(|prediction| prediction.probabilities.as_slice());
     let rows: Vec<&[f32]> = rows.collect();
-    Classified::from_rows::<f32, _>(&rows, &truth.labels).map(Predictions::Classes)
+    Classified::from_rows::<f32, _>(&rows, labels).map(Predictions::Classes)
 }
 
 /// Judges what is served beside what else could be, on the same samples.
@@ -82,6 +94,14 @@ impl Judge {
     pub(crate) fn of(spec: &FederationSpec) -> Result<Option<Self>, ConfigError> {
         let measure = of(spec)?;
         Ok(spec.metric.is_some().then_some(Self { measure }))
+    }
+
+    /// Says how good predictions are; without a value where the measure has none for them.
+    pub(crate) fn judged(self, predictions: Option<&Predictions>) -> Judged {
+        Judged {
+            measure: self.measure.name().to_owned(),
+            value: predictions.and_then(|predictions| self.measure.of(predictions)),
+        }
     }
 
     /// Tells whether the first is worse than the second; nothing where one has no value.

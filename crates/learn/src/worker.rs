@@ -85,13 +85,14 @@ impl Learner {
             Splits::Test => None,
             Splits::ValidationAndTest => Some(self.evaluate(Subset::Validation)),
         };
-        let test = self.evaluate(Subset::Test);
+        let (test, judged) = self.judge(Subset::Test);
         Evaluations {
             lacks: self.lacks(),
             useless: self.why_useless(validation.iter().chain([&test])),
             composition: self.composition(),
             validation: validation.and_then(|validation| of_any(validation.score)),
             test: of_any(test.score),
+            judged,
             expert_share: test.expert_share,
             domain_information: test.domain_information,
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use common::federation::{self as fed, data, learner, peers, update};
 use fednode_core::spec::Sums;
-use fednode_core::work::{Order, PeerExpert, Worker};
+use fednode_core::work::{Order, PeerExpert, Splits, Worker};
 use fednode_core::{
     ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, Precision, Round, Slot,
 };
@@ -112,6 +112,31 @@ fn a_measure_that_peers_do_not_harm_changes_nothing() {
         joined
     };
     assert_eq!(served(Some("balanced-accuracy")), served(None));
+}
+
+/// The log loss is the loss of every evaluation. AUROC has no value here, since the test samples lack classes.
+#[test]
+fn rounds_are_judged_by_the_measure_of_the_spec() {
+    let stays = &mut |_| std::ops::ControlFlow::Continue(());
+    let mut judged = |metric: &str| {
+        let mut spec = spec(&[]);
+        spec.metric = Some(metric.to_owned());
+        let mut node = learner(&spec, 0);
+        update(&mut node, 1);
+        let order = Order::Evaluate(Splits::Test);
+        let evaluations = node.perform(order, stays).unwrap();
+        let evaluations = evaluations.into_evaluations().unwrap();
+        let said = evaluations.judged.unwrap();
+        assert_eq!(said.measure, metric);
+        assert_eq!(evaluations.test, Some(node.evaluate(Subset::Test).score));
+        (said.value, evaluations.test.unwrap().loss)
+    };
+    let (value, loss) = judged("log-loss");
+    assert!(
+        (value.unwrap() / loss - 1.0).abs() < 1e-5,
+        "{value:?} {loss}"
+    );
+    assert_eq!(judged("auroc").0, None);
 }
 
 /// Statistics that do not fit are refused, and nothing is changed.

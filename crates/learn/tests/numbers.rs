@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use common::federation as fed;
 use fednode_core::spec::Target;
+use fednode_core::work::{Order, Splits, Worker};
 use fednode_core::{FederationSpec, HyperValue};
 use fednode_data::{Pixels, Samples, Split};
 use fednode_learn::{ComputeDevice, LearnError, Learner, Subset, algorithm};
@@ -253,4 +254,41 @@ fn peers_that_make_the_named_measure_worse_are_left_out() {
     let mut restored = learner(&spec, 0, &own);
     restored.restore(&guarded.state()).unwrap();
     assert_eq!(doses(&restored), doses(&guarded));
+}
+
+/// Rounds report the measure that the spec names, in the unit of the data, as `evaluate` does.
+#[test]
+fn rounds_are_judged_in_the_unit_of_the_data() {
+    let mut spec = spec("fedavg", "linear");
+    let stays = &mut |_| std::ops::ControlFlow::Continue(());
+    let mut judged = |metric: Option<&str>| {
+        spec.metric = metric.map(str::to_owned);
+        let mut node = learner(&spec, 0, &split(0, 60, 1.0));
+        fed::update(&mut node, 1);
+        let order = Order::Evaluate(Splits::Test);
+        let evaluations = node
+            .perform(order, stays)
+            .unwrap()
+            .into_evaluations()
+            .unwrap();
+        let test = split(0, 60, 1.0).test.clone();
+        let predicted = node.predict(&test).unwrap();
+        let errors = predicted.iter().zip(test.targets.as_ref().unwrap());
+        let errors = errors.map(|(one, truth)| f64::from((one.number.unwrap() - truth).abs()));
+        (evaluations, errors.sum::<f64>() / test.len() as f64)
+    };
+    let (evaluations, mae) = judged(Some("mae"));
+    let said = evaluations.judged.unwrap();
+    assert_eq!(said.measure, "mae");
+    assert!(
+        mae > 0.0 && (said.value.unwrap() / mae - 1.0).abs() < 1e-4,
+        "{said:?} {mae}"
+    );
+    let (evaluations, _) = judged(Some("r2"));
+    let (r2, said) = (
+        evaluations.test.unwrap().accuracy,
+        evaluations.judged.unwrap(),
+    );
+    assert!((said.value.unwrap() - r2).abs() < 1e-4, "{said:?} {r2}");
+    assert_eq!(judged(None).0.judged, None);
 }

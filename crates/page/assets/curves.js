@@ -3,16 +3,16 @@
 // Means are weighted by test samples, as `summary.json` has them. The worst tenth is the mean of the worst n/10 nodes, at
 // least of one. A round counts once half of the nodes have told about it; else its point would jump.
 
-import { ACCURACY, ROUND, TEST_SAMPLES } from "./rounds.js";
+import { SCORE, ROUND, TEST_SAMPLES } from "./rounds.js";
 
-// Returns the mean of the nodes' newest accuracies, or null.
+// Returns the mean of the nodes' newest scores, or null.
 export function meanNow(nodes) {
   let [sum, weights] = [0, 0];
   for (const node of nodes) {
-    const accuracy = node.rows.newest(ACCURACY);
+    const score = node.rows.newest(SCORE);
     const weight = node.rows.newest(TEST_SAMPLES) || 1;
-    if (Number.isNaN(accuracy)) continue;
-    sum += accuracy * weight;
+    if (Number.isNaN(score)) continue;
+    sum += score * weight;
     weights += weight;
   }
   return weights > 0 ? sum / weights : null;
@@ -54,8 +54,10 @@ export class Spread {
     this.reader = new Reader(column);
   }
 
-  // Brings the curves up to date.
-  update(nodes) {
+  // Brings the curves up to date. The worst are the lowest, or the highest where less is better.
+  update(nodes, isLess = false) {
+    if (this.isLess !== isLess) Object.assign(this.reader, { key: null });
+    this.isLess = isLess;
     const touched = new Set();
     const begin = () => Object.assign(this, { told: [], mean: [], worst: [] });
     this.reader.read(nodes, { begin, take: (round, value, weight) => {
@@ -84,7 +86,8 @@ export class Spread {
     this.mean[round] = sum / total;
     const tenth = Math.max(1, Math.round(values.length / 10));
     const sorted = Float64Array.from(values).sort();
-    this.worst[round] = sorted.subarray(0, tenth).reduce((all, value) => all + value, 0) / tenth;
+    const worst = this.isLess ? sorted.subarray(-tenth) : sorted.subarray(0, tenth);
+    this.worst[round] = worst.reduce((all, value) => all + value, 0) / tenth;
   }
 }
 

@@ -44,6 +44,9 @@ export const decimal = (value, digits = 2) => (known(value) ? value.toFixed(digi
 // Formats a number in a unit of its own, with four digits.
 export const significant = (value) => (known(value) ? String(Number(value.toPrecision(4))) : DASH);
 
+// Formats a value of a measure.
+export const measured = (measure, value) => (measure.isShare ? percent(value) : significant(value));
+
 // Formats a number without zeros that say nothing.
 export const short = (value) => (known(value) ? String(Number(value.toFixed(2))) : DASH);
 

@@ -1,7 +1,7 @@
 // The header: what this is, whether it runs, and one line that says how things are. And the banner for a lost connection.
 
 import { setAttribute, setText, show } from "./dom.js";
-import { list, of, percent } from "./format.js";
+import { list, measured, of } from "./format.js";
 import { meanNow } from "./curves.js";
 import { roundsInAll, scoreOf, trainers } from "./state.js";
 import { PHASES } from "./words.js";
@@ -56,8 +56,8 @@ function lineOf(state) {
   if (state.nodes.length > 0 && training.length === 0) return "It adds up what the nodes send. It trains nothing itself.";
   if (training.length === 0) return "No nodes yet.";
   const parts = [of(training.length, "node"), roundLine(state, training), ...phaseLine(training)];
-  const accuracy = meanNow(training);
-  if (accuracy !== null) parts.push(`${scoreOf(state)} ${percent(accuracy)}`);
+  const score = meanNow(training);
+  if (score !== null) parts.push(`${scoreOf(state).word} ${measured(scoreOf(state), score)}`);
   return `${parts.filter(Boolean).join(" · ")}`;
 }
 

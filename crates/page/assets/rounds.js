@@ -4,7 +4,7 @@
 // add up; what is not known is NaN.
 
 // Columns, as the event `rounds` has them. Those from `EXPERTS` on may be missing there.
-export const ROUND = 0, STARTED = 1, ACCURACY = 2, BEFORE = 3, LOSS = 4, TRAIN_LOSS = 5, ROUND_SECONDS = 6,
+export const ROUND = 0, STARTED = 1, SCORE = 2, BEFORE = 3, LOSS = 4, TRAIN_LOSS = 5, ROUND_SECONDS = 6,
   TRAIN_SECONDS = 7, SENT = 8, RECEIVED = 9, SOURCES = 10, RSS = 11, TEST_SAMPLES = 12, EXPERTS = 13, GLOBAL = 14,
   MERGE = 15, EVALUATE = 16, SAVE = 17, PUBLISH = 18;
 

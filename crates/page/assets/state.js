@@ -2,6 +2,7 @@
 
 import { letters } from "./format.js";
 import { Rounds } from "./rounds.js";
+import { MEASURES } from "./words.js";
 
 const MOST_LINES_OF_A_NODE = 500;
 const MOST_LINES = 5000;
@@ -140,9 +141,13 @@ export function shown(state, picked) {
 // Returns those that train: an aggregator does not.
 export const trainers = (nodes) => nodes.filter((node) => node.role !== "aggregator");
 
-// Returns what the scores of rounds are called: accuracy, or R² where a number is predicted.
-export const scoreOf = (state) => state.nodes.find((node) => node.status?.score)?.status.score
-  ?? (state.summary?.target ? "R²" : "accuracy");
+// Returns the measure of the scores of rounds: that which the federation names, else accuracy, or R² of a number.
+export function scoreOf(state) {
+  const told = state.nodes.find((node) => node.status?.score)?.status.score
+    ?? state.nodes.find((node) => node.last?.judged)?.last.judged.measure
+    ?? (state.summary?.target ? "r2" : "accuracy");
+  return MEASURES[told] ?? MEASURES.r2;
+}
 
 // Returns the rounds in all, as far as they are known.
 export function roundsInAll(state, node) {

@@ -62,18 +62,18 @@ impl EventFile {
         &mut self,
         wall_time: f64,
         step: u32,
-        scalars: &[(&str, f64)],
+        scalars: &[(impl AsRef<str>, f64)],
     ) -> io::Result<()> {
         self.file
             .write_all(&framed(&event(wall_time, step, scalars)))
     }
 }
 
-fn event(wall_time: f64, step: u32, scalars: &[(&str, f64)]) -> Vec<u8> {
+fn event(wall_time: f64, step: u32, scalars: &[(impl AsRef<str>, f64)]) -> Vec<u8> {
     let mut summary = Vec::new();
     for (tag, number) in scalars {
         let mut value = Vec::new();
-        bytes(&mut value, 1, tag.as_bytes());
+        bytes(&mut value, 1, tag.as_ref().as_bytes());
         key(&mut value, 2, FLOAT);
         value.extend((*number as f32).to_le_bytes());
         bytes(&mut summary, 1, &value);

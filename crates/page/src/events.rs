@@ -118,8 +118,8 @@ impl Row {
             round: record.round.0,
             numbers: [
                 record.started_at.0 as f64,
-                number(record.accuracy),
-                number(record.accuracy_after_local_training),
+                number(record.score()),
+                number(record.score_after_local_training()),
                 number(record.loss),
                 record.train_loss,
                 record.round_seconds,
@@ -141,7 +141,7 @@ impl Row {
 }
 
 impl Serialize for Row {
-    /// Writes `[round, started_at, accuracy, …]`; what is not known is `null`.
+    /// Writes `[round, started_at, score, …]`; what is not known is `null`.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut list = serializer.serialize_seq(Some(1 + self.numbers.len()))?;
         list.serialize_element(&self.round)?;

@@ -1,5 +1,6 @@
 //! Writes the records of nodes as TensorBoard's event files, a folder for each node, and goes on as they grow.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io;
@@ -147,7 +148,7 @@ fn write(
 }
 
 /// Returns what a record has to show, by TensorBoard's tags.
-fn scalars(record: &RoundRecord) -> Vec<(&'static str, f64)> {
+fn scalars(record: &RoundRecord) -> Vec<(Cow<'static, str>, f64)> {
     let count = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
     let all = [
         ("accuracy/after-exchange", record.accuracy),
@@ -165,21 +166,59 @@ fn scalars(record: &RoundRecord) -> Vec<(&'static str, f64)> {
         ("experts/foreign", Some(f64::from(record.n_sources_used))),
         ("memory/resident", count(record.rss_bytes)),
     ];
+    let judged = [
+        (&record.judged, "after-exchange"),
+        (&record.judged_after_local_training, "before-exchange"),
+    ];
+    let judged = judged.into_iter().filter_map(|(judged, moment)| {
+        let judged = judged.as_ref()?;
+        let tag = format!("{}/{moment}", judged.measure);
+        Some((Cow::<str>::Owned(tag), judged.value?))
+    });
     let known = all
         .into_iter()
-        .filter_map(|(tag, number)| Some((tag, number?)));
+        .filter_map(|(tag, number)| Some((Cow::Borrowed(tag), number?)));
+    // Accuracy is there anyway.
+    let known = known.chain(judged.filter(|(tag, _)| !tag.starts_with("accuracy/")));
     known.filter(|(_, number)| number.is_finite()).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::{Round, Timestamp};
+    use fednode_core::{Judged, Round, Timestamp};
 
     fn line(round: u32, node: u8) -> String {
         let node = NodeId::from_bytes([node; 32]);
         let record = RoundRecord::new(Round(round), node, Timestamp(1000));
         serde_json::to_string(&record).unwrap() + "\n"
+    }
+
+    #[test]
+    fn a_measure_has_a_curve_of_its_own_beside_accuracy() {
+        let node = NodeId::from_bytes([1; 32]);
+        let tags = |measure: &str, value| {
+            let record = RoundRecord {
+                accuracy: Some(0.5),
+                judged: Some(Judged {
+                    measure: measure.to_owned(),
+                    value,
+                }),
+                ..RoundRecord::new(Round(1), node, Timestamp(1000))
+            };
+            let scalars = scalars(&record);
+            let of = |tag: &str| {
+                let mut found = scalars.iter().filter(|(name, _)| name == tag);
+                (
+                    found.next().map(|(_, number)| *number),
+                    found.next().is_some(),
+                )
+            };
+            (of("auroc/after-exchange").0, of("accuracy/after-exchange"))
+        };
+        assert_eq!(tags("auroc", Some(0.75)), (Some(0.75), (Some(0.5), false)));
+        assert_eq!(tags("auroc", None), (None, (Some(0.5), false)));
+        assert_eq!(tags("accuracy", Some(0.5)), (None, (Some(0.5), false)));
     }
 
     #[test]

@@ -231,6 +231,7 @@ impl Desk {
                 round = %record.round,
                 train_loss = record.train_loss,
                 accuracy = record.accuracy,
+                score = record.judged.as_ref().and_then(|judged| judged.value),
                 seconds = record.round_seconds,
                 "round complete"
             );

@@ -244,6 +244,7 @@ fn metrics_of(record: &RoundRecord) -> Vec<(&'static str, f64)> {
             record.accuracy_after_local_training,
         ),
         ("loss", record.loss),
+        ("score", record.judged.as_ref().and_then(|it| it.value)),
     ];
     always
         .into_iter()

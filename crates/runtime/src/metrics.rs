@@ -15,6 +15,7 @@ use crate::status::{Bytes, RoundRecord, Status};
 /// Content type of the text form.
 pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+type ByMeasure = Family<[(&'static str, String); 1], Gauge<f64, AtomicU64>>;
 type ByPurpose = Family<[(&'static str, &'static str); 2], Gauge<f64, AtomicU64>>;
 
 /// Writes a status in the text form.
@@ -93,6 +94,19 @@ fn register_record(registry: &mut Registry, record: &RoundRecord) {
         if let Some(value) = value {
             gauge(registry, name, help, value);
         }
+    }
+    if let Some(judged) = &record.judged
+        && let Some(value) = judged.value
+    {
+        let score = ByMeasure::default();
+        score
+            .get_or_create(&[("measure", judged.measure.clone())])
+            .set(value);
+        registry.register(
+            "score",
+            "By the measure that the federation names, on the test samples after the last complete round",
+            score,
+        );
     }
 }
 

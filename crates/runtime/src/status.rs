@@ -26,7 +26,7 @@ pub struct Status {
     pub name: String,
     /// The federated algorithm.
     pub algorithm: String,
-    /// What the scores of rounds are called: `accuracy`, or `R²` where a number is predicted.
+    /// What the scores of rounds are called: the measure that `metric` names, else `accuracy`, or `R²` of a number.
     #[serde(default = "accuracy")]
     pub score: String,
     /// Where in a node's life it is.

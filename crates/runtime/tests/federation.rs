@@ -480,6 +480,10 @@ async fn control_api_answers_its_owner_only() {
         assert!(client.peers().unwrap().is_empty() && client.experts().unwrap().rows.is_empty());
         let metrics = client.metrics().unwrap();
         assert!(
+            metrics.contains("fednode_score{measure=\"auroc\"} 0.75"),
+            "{metrics}"
+        );
+        assert!(
             metrics.contains("fednode_round 2") && metrics.ends_with("# EOF\n"),
             "{metrics}"
         );

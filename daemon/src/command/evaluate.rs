@@ -16,7 +16,7 @@ use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::model::{self, ModelArgs, Typed};
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::shard::Shard;
-use fednode_cli::table::{number, percent, render, significant, text};
+use fednode_cli::table::{measured, number, percent, render, text};
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -150,16 +150,13 @@ impl Measured {
 
     /// Returns a table, the measure of the federation first.
     fn table(&self) -> String {
-        let shown = |measure: Measure, value: f64| match measure.is_share() {
-            true => percent(value),
-            false => significant(value),
-        };
         let row = |measure: Measure, value: Option<f64>, interval: Option<[f64; 2]>| {
-            let interval = interval
-                .map(|[low, high]| format!("{} to {}", shown(measure, low), shown(measure, high)));
+            let interval = interval.map(|[low, high]| {
+                format!("{} to {}", measured(measure, low), measured(measure, high))
+            });
             vec![
                 measure.label().to_owned(),
-                value.map_or("none".to_owned(), |value| shown(measure, value)),
+                value.map_or("none".to_owned(), |value| measured(measure, value)),
                 interval.unwrap_or_default(),
             ]
         };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use fednode_core::spec::PrivacySpec;
 use fednode_core::work::Evaluations;
-use fednode_core::{FederationSpec, ParamSet, Round, Score};
+use fednode_core::{FederationSpec, Judged, ParamSet, Round, Score};
 use fednode_learn::{CacheBudget, Learner, Subset, algorithm};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
@@ -23,7 +23,7 @@ use fednode_cli::interrupt::Interrupts;
 use fednode_cli::model::{Model, ModelArgs, Typed};
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::shard::Shard;
-use fednode_cli::table::percent;
+use fednode_cli::table::score;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -61,16 +61,16 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let before = scores(&learner);
     let steps = train(&mut learner, &spec, &interrupts)?;
     let after = scores(&learner);
-    enter(&mut model, spec, &learner, after);
+    enter(&mut model, spec, &learner, &after);
     let card = export::write_model(&args.out, &model)?;
-    let score = model.spec().score_name();
+    let name = model.spec().score_name().to_owned();
     output::print(
         &Answer {
             model: args.out.clone(),
             card,
             from: model.path,
             steps,
-            score,
+            name,
             before,
             after,
         },
@@ -154,12 +154,14 @@ fn train(
 }
 
 /// Puts what was trained in the place of the model as it was.
-fn enter(model: &mut Model, spec: FederationSpec, learner: &Learner, after: Scores) {
+fn enter(model: &mut Model, spec: FederationSpec, learner: &Learner, after: &Scores) {
+    let [validation, test] = [&after.validation, &after.test].map(Option::as_ref);
     model.params = learner.state();
     model.card.model.algorithm.clone_from(&spec.algorithm);
     model.card.model.finished = Some(Evaluations {
-        validation: after.validation,
-        test: after.test,
+        validation: validation.map(|scored| scored.score),
+        test: test.map(|scored| scored.score),
+        judged: test.and_then(|scored| scored.judged.clone()),
         expert_share: Vec::new(),
         domain_information: None,
         lacks: None,
@@ -227,7 +229,11 @@ fn common_part(learner: &Learner, model: &Model) -> anyhow::Result<ParamSet> {
 }
 
 fn scores(learner: &Learner) -> Scores {
-    let of = |subset| Some(learner.evaluate(subset).score).filter(|score| score.n_samples > 0);
+    let of = |subset| {
+        let (evaluation, judged) = learner.judge(subset);
+        let score = evaluation.score;
+        (score.n_samples > 0).then_some(Scored { score, judged })
+    };
     Scores {
         validation: of(Subset::Validation),
         test: of(Subset::Test),
@@ -235,10 +241,25 @@ fn scores(learner: &Learner) -> Scores {
 }
 
 /// How good a model is on the node's own samples.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Serialize)]
 struct Scores {
-    validation: Option<Score>,
-    test: Option<Score>,
+    validation: Option<Scored>,
+    test: Option<Scored>,
+}
+
+/// How good it is on samples of one kind, also by the measure that the federation names, if it names one.
+#[derive(Debug, Serialize)]
+struct Scored {
+    #[serde(flatten)]
+    score: Score,
+    judged: Option<Judged>,
+}
+
+impl Scored {
+    fn value(&self) -> Option<f64> {
+        let accuracy = Some(self.score.accuracy);
+        self.judged.as_ref().map_or(accuracy, |judged| judged.value)
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -249,26 +270,27 @@ struct Answer {
     steps: u32,
     /// What the scores are called.
     #[serde(skip)]
-    score: &'static str,
+    name: String,
     before: Scores,
     after: Scores,
 }
 
 impl Report for Answer {
     fn human(&self) -> String {
-        let accuracy = |score: Option<Score>| {
-            score.map_or_else(|| "-".to_owned(), |score| percent(score.accuracy))
+        let shown = |scored: &Option<Scored>| {
+            let value = scored.as_ref().and_then(Scored::value);
+            score(&self.name, value).1
         };
         format!(
             "{} steps of training on the node's own samples\n\
              {} on its test samples {} (before {}), on its validation samples {} (before {})\n\
              wrote {} and {}, from {}\n",
             self.steps,
-            self.score,
-            accuracy(self.after.test),
-            accuracy(self.before.test),
-            accuracy(self.after.validation),
-            accuracy(self.before.validation),
+            score(&self.name, None).0,
+            shown(&self.after.test),
+            shown(&self.before.test),
+            shown(&self.after.validation),
+            shown(&self.before.validation),
             self.model.display(),
             self.card.display(),
             self.from.display()

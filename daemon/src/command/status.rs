@@ -9,7 +9,7 @@ use super::spent::Spent;
 use fednode_cli::failure::OrFail;
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::state::StateArgs;
-use fednode_cli::table::{bytes, duration, percent};
+use fednode_cli::table::{bytes, duration, score};
 use fednode_cli::waiting::describe;
 
 /// Lines of news that are printed.
@@ -82,11 +82,11 @@ impl Report for Answer {
             lines.extend(waiting.outlook().map(|text| format!("            {text}")));
         }
         lines.extend(status.last_record.as_ref().map(|record| {
-            let [before, after] = [record.accuracy_after_local_training, record.accuracy]
-                .map(|share| share.map_or("-".into(), percent));
+            let (label, after) = score(&status.score, record.score());
+            let (_, before) = score(&status.score, record.score_after_local_training());
             format!(
-                "last round  {}: {} {after} after the exchange, {before} before",
-                record.round, status.score
+                "last round  {}: {label} {after} after the exchange, {before} before",
+                record.round
             )
         }));
         lines.extend(status.trainer.as_ref().map(|card| {

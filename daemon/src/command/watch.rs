@@ -18,7 +18,7 @@ use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::interrupt::Interrupts;
 use fednode_cli::output::{Form, Report};
 use fednode_cli::state::StateArgs;
-use fednode_cli::table::percent;
+use fednode_cli::table::score;
 
 /// Names of nodes in one line.
 const NAMED: usize = 4;
@@ -102,8 +102,8 @@ fn line(status: &Status) -> String {
     };
     let record = status.last_record.as_ref();
     parts.extend(record.and_then(|record| {
-        let score = percent(record.accuracy?);
-        Some(format!("round {}: {} {score}", record.round, status.score))
+        let (label, score) = score(&status.score, Some(record.score()?));
+        Some(format!("round {}: {label} {score}", record.round))
     }));
     let waits = status.waiting_for.first();
     parts.extend(waits.map(|wait| format!("waits for {}", wait.subject(NAMED))));

@@ -47,12 +47,16 @@ impl OpenRecord {
             Point::AfterTraining => {
                 record.accuracy_after_local_training = accuracy;
                 record.loss_after_local_training = loss;
+                record
+                    .judged_after_local_training
+                    .clone_from(&evaluations.judged);
                 record.validation_after_local_training = validation;
                 self.evaluated_locally = true;
             }
             Point::AfterExchange => {
                 record.accuracy = accuracy;
                 record.loss = loss;
+                record.judged.clone_from(&evaluations.judged);
                 record.validation = validation;
                 self.evaluated_merged = true;
             }
@@ -74,6 +78,9 @@ impl OpenRecord {
         if record.accuracy.is_none() {
             record.accuracy = record.accuracy_after_local_training;
             record.loss = record.loss_after_local_training;
+            record
+                .judged
+                .clone_from(&record.judged_after_local_training);
             record.validation = record.validation_after_local_training;
         }
         let after = self.traffic_after.unwrap_or(measured.traffic);

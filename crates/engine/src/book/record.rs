@@ -1,6 +1,6 @@
 //! One line of `metrics.jsonl`: what a round took and what came of it.
 
-use fednode_core::{Composition, MixedIn, NodeId, Round, Score, Timestamp};
+use fednode_core::{Composition, Judged, MixedIn, NodeId, Round, Score, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// Bytes in one direction, by purpose.
@@ -108,12 +108,18 @@ pub struct RoundRecord {
     pub accuracy: Option<f64>,
     /// Loss on the test split after the merge.
     pub loss: Option<f64>,
+    /// By the measure that the spec names, on the test split after the merge; absent where it names none.
+    #[serde(default)]
+    pub judged: Option<Judged>,
     /// Validation split, after the merge.
     pub validation: Option<Score>,
     /// Accuracy on the test split after local training, before the merge.
     pub accuracy_after_local_training: Option<f64>,
     /// Loss on the test split after local training.
     pub loss_after_local_training: Option<f64>,
+    /// By the measure that the spec names, on the test split after local training.
+    #[serde(default)]
+    pub judged_after_local_training: Option<Judged>,
     /// Validation split, after local training.
     pub validation_after_local_training: Option<Score>,
     /// Test samples behind the accuracies.
@@ -169,9 +175,11 @@ impl RoundRecord {
             waited_seconds: Waited::default(),
             accuracy: None,
             loss: None,
+            judged: None,
             validation: None,
             accuracy_after_local_training: None,
             loss_after_local_training: None,
+            judged_after_local_training: None,
             validation_after_local_training: None,
             test_samples: 0,
             expert_share: Vec::new(),
@@ -190,4 +198,23 @@ impl RoundRecord {
             peak_rss_bytes: None,
         }
     }
+
+    /// Returns how good the model is on the test samples after the merge: by the measure that the spec names, else the
+    /// accuracy, or R² of a number.
+    pub fn score(&self) -> Option<f64> {
+        score(self.judged.as_ref(), self.accuracy)
+    }
+
+    /// Returns how good it was after local training.
+    pub fn score_after_local_training(&self) -> Option<f64> {
+        score(
+            self.judged_after_local_training.as_ref(),
+            self.accuracy_after_local_training,
+        )
+    }
+}
+
+/// A measure without a value is not replaced by another one, with which it could not be compared.
+fn score(judged: Option<&Judged>, accuracy: Option<f64>) -> Option<f64> {
+    judged.map_or(accuracy, |judged| judged.value)
 }

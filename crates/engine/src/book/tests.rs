@@ -1,6 +1,6 @@
 //! The books of live rounds; the simulator's are held to its golden results.
 
-use fednode_core::{PoolMember, Score, Scores};
+use fednode_core::{Judged, PoolMember, Score, Scores};
 
 use super::*;
 
@@ -25,6 +25,7 @@ fn evaluations(accuracy: f64) -> Evaluations {
     Evaluations {
         validation: Some(score),
         test: Some(score),
+        judged: None,
         expert_share: vec![1.0],
         domain_information: None,
         lacks: None,
@@ -245,4 +246,31 @@ fn a_pool_that_is_not_served_is_said_to_be_left_out() {
     let text = "100 % own model; left out: pool of private modules";
     assert_eq!(said(own).as_deref(), Some(text));
     assert_eq!(said(Served::Mixture), None, "that is what the learner says");
+}
+
+/// A measure that has no value in a round is missing there. Accuracy in its place would be another curve.
+#[test]
+fn a_round_is_scored_by_the_measure_that_the_spec_names() {
+    let judged = |value| Judged {
+        measure: "auroc".to_owned(),
+        value,
+    };
+    let scored = |value: Option<Option<f64>>| {
+        let mut book = RoundBook::new(ME, ALWAYS);
+        book.begin(Round(1), Timestamp(0), Traffic::default());
+        book.trained(Round(1), Timestamp(1), &update(), [Duration::ZERO; 2]);
+        book.closed(Round(1), closing(None, 0));
+        for (point, accuracy) in [(Point::AfterTraining, 0.5), (Point::AfterExchange, 0.75)] {
+            let evaluations = Evaluations {
+                judged: value.map(|value| judged(value.map(|value| value + accuracy))),
+                ..evaluations(accuracy)
+            };
+            book.evaluated(due(1, point), &evaluations, Duration::ZERO);
+        }
+        let [record] = book.take_complete(at(2, 0)).try_into().unwrap();
+        [record.score_after_local_training(), record.score()]
+    };
+    assert_eq!(scored(None), [Some(0.5), Some(0.75)], "the accuracy");
+    assert_eq!(scored(Some(Some(0.125))), [Some(0.625), Some(0.875)]);
+    assert_eq!(scored(Some(None)), [None, None]);
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fednode_core::Judged;
 use fednode_runtime::status::{Bytes, RoundRecord};
 
 use super::run::{Comparator, Run};
@@ -20,8 +21,8 @@ pub(crate) fn files(runs: &[Run]) -> [(&'static str, String); 4] {
 /// One line per run, node and round.
 fn rounds(runs: &[Run]) -> String {
     let header = "run,node,node id,round,train loss (nats),accuracy after exchange (0 to 1),loss after exchange (nats),\
-                  accuracy before exchange (0 to 1),loss before exchange (nats),train samples,test samples,\
-                  multiply-adds,training (s),round (s),waited for experts (s),waited for mean (s),merge (s),evaluate (s),save (s),\
+                  accuracy before exchange (0 to 1),loss before exchange (nats),measure,by the measure after exchange,\
+                  by the measure before exchange,train samples,test samples,multiply-adds,training (s),round (s),waited for experts (s),waited for mean (s),merge (s),evaluate (s),save (s),\
                   publish (s),sources used,members,sent with aggregator (bytes),sent peer to peer (bytes),\
                   sent gossip (bytes),sent control (bytes),sent on the wire (bytes),received from aggregator (bytes),\
                   received peer to peer (bytes),received gossip (bytes),received control (bytes),\
@@ -47,7 +48,10 @@ fn rounds(runs: &[Run]) -> String {
 }
 
 /// What a node learned in a round, and from how many samples.
-fn learned(record: &RoundRecord) -> [String; 9] {
+fn learned(record: &RoundRecord) -> [String; 12] {
+    let (after, before) = (&record.judged, &record.judged_after_local_training);
+    let named = after.as_ref().or(before.as_ref());
+    let value = |judged: &Option<Judged>| number(judged.as_ref().and_then(|it| it.value));
     [
         record.round.0.to_string(),
         number(record.train_loss),
@@ -55,6 +59,9 @@ fn learned(record: &RoundRecord) -> [String; 9] {
         number(record.loss),
         number(record.accuracy_after_local_training),
         number(record.loss_after_local_training),
+        named.map_or_else(String::new, |judged| judged.measure.clone()),
+        value(after),
+        value(before),
         record.n_samples.to_string(),
         record.test_samples.to_string(),
         count(record.multiply_adds),

@@ -4,7 +4,8 @@ mod heats;
 
 use std::collections::BTreeMap;
 
-use fednode_core::Round;
+use fednode_core::{Judged, Round};
+use fednode_measure::{Better, Measure};
 use fednode_runtime::status::RoundRecord;
 
 use super::bars::{Groups, Stacks};
@@ -25,7 +26,7 @@ pub(crate) const MOST_ROWS: usize = 100;
 
 /// Draws all plots for which a run has numbers.
 pub(crate) fn all(run: &Run) -> Vec<Plot> {
-    let curves = [accuracy(run), loss(run)];
+    let curves = [accuracy(run), judged(run), loss(run)];
     let costs = [traffic(run), time(run)];
     curves
         .into_iter()
@@ -108,6 +109,37 @@ fn accuracy(run: &Run) -> Option<Plot> {
     .draw()
 }
 
+/// Draws the measure that the federation names, if it names another one.
+fn judged(run: &Run) -> Option<Plot> {
+    let of = |judged: &Option<Judged>| judged.as_ref().and_then(|judged| judged.value);
+    let named = run.records.iter().find_map(|record| record.judged.as_ref());
+    let measure: Measure = named?.measure.parse().ok()?;
+    if measure == Measure::Accuracy {
+        return None;
+    }
+    let before = medians(by_round(run, |record| {
+        of(&record.judged_after_local_training)
+    }));
+    let less = match measure.better() {
+        Better::Higher => "",
+        Better::Lower => " Less is better.",
+    };
+    Lines {
+        title: &format!("{} by round, after the exchange", measure.label()),
+        description: &format!(
+            "The measure that the federation names, on the test samples of the nodes after each round's exchange: median, \
+             middle half and all nodes, every node counting the same. Dashed: median before the exchange, in the rounds in \
+             which it was evaluated.{less}"
+        ),
+        slug: measure.name(),
+        label: measure.label(),
+        unit: if measure.is_share() { lines::Unit::Share } else { lines::Unit::Number },
+        spread: spread(by_round(run, |record| of(&record.judged))),
+        others: vec![("median before the exchange", before)],
+    }
+    .draw()
+}
+
 fn loss(run: &Run) -> Option<Plot> {
     Lines {
         title: "Loss by round, after the exchange",
@@ -123,16 +155,16 @@ fn loss(run: &Run) -> Option<Plot> {
 }
 
 /// One way to judge a node: its name, and the accuracy.
-type Measure = (&'static str, fn(&Node) -> Option<f64>);
+type Judging = (&'static str, fn(&Node) -> Option<f64>);
 
 fn nodes(run: &Run) -> Vec<Plot> {
-    let plain: [Measure; 4] = [
+    let plain: [Judging; 4] = [
         ("before exchange", |node| node.before_exchange),
         ("after exchange", |node| node.accuracy),
         ("after the last stage", |node| node.after_last_stage),
         ("majority-class floor", |node| node.floor),
     ];
-    let pool: [Measure; 6] = [
+    let pool: [Judging; 6] = [
         (Comparator::Own.name(), |node| {
             node.pool_accuracy(Comparator::Own)
         }),
@@ -174,9 +206,9 @@ fn nodes(run: &Run) -> Vec<Plot> {
 }
 
 /// Draws bars for so many nodes at a time, without the measures that no node has.
-fn panels(run: &Run, (slug, title, about): (&str, &str, &str), measures: &[Measure]) -> Vec<Plot> {
-    let has = |measure: &&Measure| run.nodes.iter().any(|node| measure.1(node).is_some());
-    let used: Vec<&Measure> = measures.iter().filter(has).collect();
+fn panels(run: &Run, (slug, title, about): (&str, &str, &str), measures: &[Judging]) -> Vec<Plot> {
+    let has = |measure: &&Judging| run.nodes.iter().any(|node| measure.1(node).is_some());
+    let used: Vec<&Judging> = measures.iter().filter(has).collect();
     let shown = &run.nodes[..run.nodes.len().min(MOST_BARS)];
     let panel = |(at, chunk): (usize, &[Node])| {
         let (first, last) = (chunk.first()?.label.as_str(), chunk.last()?.label.as_str());
@@ -307,6 +339,23 @@ mod tests {
         ];
         assert_eq!(slugs, want);
         assert!(plots.iter().all(|plot| !plot.standalone().contains("NaN")));
+    }
+
+    #[test]
+    fn a_run_that_is_judged_by_another_measure_has_its_curve_too() {
+        let slugs = |measure: &str| {
+            let mut run = fixtures::run();
+            for record in &mut run.records {
+                record.judged = record.accuracy.map(|accuracy| Judged {
+                    measure: measure.to_owned(),
+                    value: Some(1.0 - accuracy),
+                });
+            }
+            let plots = all(&run).into_iter().take(3);
+            plots.map(|plot| plot.slug).collect::<Vec<_>>()
+        };
+        assert_eq!(slugs("log-loss"), ["accuracy", "log-loss", "loss"]);
+        assert_eq!(slugs("accuracy"), ["accuracy", "loss", "nodes"]);
     }
 
     #[test]

@@ -5,10 +5,11 @@ use std::io::IsTerminal;
 use std::time::Instant;
 
 use fednode_core::{FederationSpec, Round};
+use fednode_measure::Measure;
 use fednode_runtime::status::RoundRecord;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use fednode_cli::table::{duration, percent};
+use fednode_cli::table::{duration, score};
 
 /// The progress of one run.
 ///
@@ -22,8 +23,8 @@ pub(super) struct Progress {
     started: Instant,
     sums: BTreeMap<Round, Sum>,
     quiet: bool,
-    /// Whether accuracies are said: R² of a few test samples is no number for a mean.
-    says_accuracy: bool,
+    /// What the scores that are said are called; nothing where none are: R² of a few test samples is no number for a mean.
+    score: Option<String>,
     /// Rounds of nodes that were complete before the run was interrupted.
     known: usize,
 }
@@ -42,8 +43,18 @@ struct Sum {
     nodes: usize,
     loss: f64,
     trained: f64,
-    correct: f64,
+    /// Scores, weighted by test samples.
+    score: f64,
     samples: f64,
+}
+
+impl Sum {
+    fn enter(&mut self, record: &RoundRecord) {
+        if let Some(score) = record.score() {
+            self.score += score * f64::from(record.test_samples);
+            self.samples += f64::from(record.test_samples);
+        }
+    }
 }
 
 impl Progress {
@@ -62,15 +73,17 @@ impl Progress {
             started: Instant::now(),
             sums: BTreeMap::new(),
             quiet,
-            says_accuracy: true,
+            score: Some("accuracy".to_owned()),
             known: 0,
         }
     }
 
-    /// Leaves accuracies out if a number is predicted.
+    /// Says the scores that the rounds of a federation have.
     pub(super) fn of(self, spec: &FederationSpec) -> Self {
+        let name = spec.score_name();
+        let is_r2 = name == "R²" || name == Measure::R2.name();
         Self {
-            says_accuracy: spec.data.target.is_none(),
+            score: (!is_r2).then(|| name.to_owned()),
             ..self
         }
     }
@@ -86,8 +99,7 @@ impl Progress {
     pub(super) fn enter(&mut self, record: &RoundRecord) {
         if self.counts == Counts::Records {
             let sum = self.sums.entry(record.round).or_default();
-            sum.correct += record.accuracy.unwrap_or(0.0) * f64::from(record.test_samples);
-            sum.samples += f64::from(record.test_samples);
+            sum.enter(record);
             self.count(record.round);
         }
     }
@@ -118,8 +130,7 @@ impl Progress {
                 self.known += 1;
                 let sum = self.sums.entry(record.round).or_default();
                 sum.nodes += 1;
-                sum.correct += record.accuracy.unwrap_or(0.0) * f64::from(record.test_samples);
-                sum.samples += f64::from(record.test_samples);
+                sum.enter(record);
                 self.train(record.round, record.n_samples, record.train_loss);
                 self.sums.retain(|_, sum| sum.nodes < self.nodes);
             }
@@ -166,7 +177,7 @@ impl Progress {
         if let Some(Sum {
             loss,
             trained,
-            correct,
+            score: sum,
             samples,
             ..
         }) = self.sums.get(&round)
@@ -175,9 +186,11 @@ impl Progress {
             if *trained > 0.0 {
                 facts.push(format!("training loss {:.4}", loss / trained));
             }
-            if *samples > 0.0 && self.says_accuracy {
-                facts.push(format!("accuracy {}", percent(correct / samples)));
-            }
+            let name = self.score.as_deref().filter(|_| *samples > 0.0);
+            facts.extend(name.map(|name| {
+                let (label, mean) = score(name, Some(sum / samples));
+                format!("{label} {mean}")
+            }));
             if !facts.is_empty() {
                 line += &format!(": {}", facts.join(", "));
             }

@@ -32,7 +32,7 @@ pub(super) const NAME: &str = "snapshot";
 /// Its name while it is written.
 pub(super) const PARTIAL: &str = "snapshot.partial";
 
-const MAGIC: &[u8] = b"fednode simulation 3\n";
+const MAGIC: &[u8] = b"fednode simulation 4\n";
 const HASH_BYTES: u64 = blake3::OUT_LEN as u64;
 
 #[derive(Serialize, Deserialize)]

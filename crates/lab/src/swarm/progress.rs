@@ -5,10 +5,10 @@
 use std::collections::BTreeSet;
 use std::io::IsTerminal;
 
-use fednode_runtime::status::Status;
+use fednode_runtime::status::{RoundRecord, Status};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
-use fednode_cli::table::{bytes, percent};
+use fednode_cli::table::{bytes, score};
 use fednode_cli::waiting::describe;
 
 /// A wait longer than this is worth a word, in seconds.
@@ -168,13 +168,11 @@ impl View {
 fn results(status: &Status) -> String {
     let record = status.last_record.as_ref();
     let loss = record.map_or("-".into(), |record| format!("{:.3}", record.train_loss));
-    let score = record
-        .and_then(|record| record.accuracy)
-        .map_or("-".into(), percent);
+    let (label, score) = score(&status.score, record.and_then(RoundRecord::score));
     let moved = bytes(status.traffic.sent.wire + status.traffic.received.wire);
     format!(
-        "loss {loss:>6}  {} {score:>7}  peers {}  {moved:>8}",
-        status.score, status.peers
+        "loss {loss:>6}  {label} {score:>7}  peers {}  {moved:>8}",
+        status.peers
     )
 }
 

@@ -89,6 +89,13 @@ impl Places {
         })
     }
 
+    /// Returns the true numbers of samples in the unit of the data; nothing where classes are predicted.
+    pub(super) fn truth(&self, samples: &Samples) -> Option<Vec<f32>> {
+        let target = self.0.as_ref()?;
+        let places = samples.targets.iter().flatten();
+        Some(places.map(|place| target.number(*place)).collect())
+    }
+
     /// Returns a prediction in the unit of the data.
     pub(super) fn prediction(&self, prediction: Prediction) -> Prediction {
         let number = prediction.number.zip(self.0.as_ref());

@@ -2,9 +2,9 @@
 
 import { BarList, makeBar, makeLegend, partsOf, setBar } from "../bars.js";
 import { el, keyed, section, setAttribute, setRows, setStyle, setText, show, table } from "../dom.js";
-import { capital, count, decimal, moment, of, percent, seconds } from "../format.js";
+import { capital, count, decimal, measured, moment, of, seconds } from "../format.js";
 import { meanNow } from "../curves.js";
-import { ACCURACY, ROUND } from "../rounds.js";
+import { ROUND, SCORE } from "../rounds.js";
 import { roundsInAll, scoreOf, shown, trainers } from "../state.js";
 import { Tiles } from "../tiles.js";
 import { owed, waitedSeconds, waitWords } from "../waits.js";
@@ -96,9 +96,10 @@ function tilesOf(state, nodes, time) {
     tiles.push({ key: "waiting", name: "Waiting for others", value: `${count(waiting.length)} of ${count(running.length)}`,
       note: waiting.length > 0 ? `longest ${seconds(Math.max(...longest))}` : "nobody holds anybody up" });
   }
-  const accuracy = meanNow(training);
-  if (accuracy !== null) {
-    tiles.push({ key: "accuracy", name: `${capital(scoreOf(state))} now`, value: percent(accuracy), note: training.length > 1 ? "mean over test samples" : "of its test samples" });
+  const score = meanNow(training);
+  if (score !== null) {
+    const measure = scoreOf(state);
+    tiles.push({ key: "score", name: `${capital(measure.word)} now`, value: measured(measure, score), note: training.length > 1 ? "mean over test samples" : "of its test samples" });
   }
   const trouble = nodes.reduce((sum, node) => sum + node.nTrouble, 0);
   tiles.push({ key: "trouble", name: "Trouble in the log", value: trouble === 0 ? "none" : of(trouble, "line"), note: trouble === 0 ? "" : "see Log" });
@@ -133,7 +134,9 @@ function updateNode(element, node, { state, time, isOne }) {
   if (!hasBar) return;
   const parts = newest(node);
   setBar(bar.children[0], parts, parts.whole || 1, `Round ${node.rows.last} of ${node.name}`);
-  setText(bar.children[1], `Round ${node.rows.last} took ${seconds(parts.round)}, ${scoreOf(state)} ${percent(node.rows.newest(ACCURACY))}`);
+  const measure = scoreOf(state);
+  const score = measured(measure, node.rows.newest(SCORE));
+  setText(bar.children[1], `Round ${node.rows.last} took ${seconds(parts.round)}, ${measure.word} ${score}`);
 }
 
 function newest(node) {

@@ -3,8 +3,8 @@
 import { LineChart, showChart } from "../charts.js";
 import { axis, lastRound, meanNow, ofNode, Spread } from "../curves.js";
 import { el, section, setRows, setText, table } from "../dom.js";
-import { capital, count, decimal, percent, points, significant } from "../format.js";
-import { ACCURACY, BEFORE, LOSS, ROUND, SOURCES, TEST_SAMPLES } from "../rounds.js";
+import { capital, count, decimal, measured, percent, points, significant } from "../format.js";
+import { BEFORE, LOSS, ROUND, SCORE, SOURCES, TEST_SAMPLES } from "../rounds.js";
 import { nameOf, roundsInAll, scoreOf, shown, trainers } from "../state.js";
 import { Tiles } from "../tiles.js";
 import { MEASURES } from "../words.js";
@@ -26,7 +26,7 @@ export function make(root) {
   part.tiles = new Tiles();
   part.note = el("p", { class: "hint" });
   part.measured = el("p", { class: "hint" });
-  part.after = new Spread(ACCURACY);
+  part.after = new Spread(SCORE);
   part.before = new Spread(BEFORE);
   part.many = new LineChart({ title: "By round", lines: MANY, format: percent, thin: "each node after the exchange" });
   part.one = new LineChart({ title: "This node by round", lines: ONE, format: percent });
@@ -49,20 +49,22 @@ export function update({ state, picked }) {
   part.tiles.set(isOne && all.length > 1 ? tilesOfNode(state, nodes[0]) : tilesOf(state, nodes));
   setText(part.note, isOne && state.summary && all.length > 1 ? "" : noteOf(state, nodes));
   setText(part.measured, measuredOf(state));
-  part.many.rename(`${capital(scoreOf(state))} by round`);
-  part.one.rename(`${capital(scoreOf(state))} of this node by round`);
+  const measure = scoreOf(state);
+  for (const chart of [part.many, part.one]) chart.format = (value) => measured(measure, value);
+  part.many.rename(`${capital(measure.word)} by round`);
+  part.one.rename(`${capital(measure.word)} of this node by round`);
   showChart(part.one, isOne);
   showChart(part.many, !isOne);
   const end = Math.max(lastRound(nodes), (nodes[0] && roundsInAll(state, nodes[0])) || 0, 2);
   const options = { range: [1, end] };
-  if (isOne) drawOne(nodes[0], all, options);
-  else drawMany(nodes, options);
+  if (isOne) drawOne(nodes[0], all, { measure, options });
+  else drawMany(nodes, { measure, options });
   setRows(part.table, nodes.map((node) => rowOf(state, node)));
 }
 
 function tilesOf(state, nodes, told = state.summary) {
   if (!told || typeof told.served !== "number") {
-    return [{ key: "so-far", name: `${capital(scoreOf(state))} so far`, value: percent(meanNow(nodes) ?? NaN), note: "after the exchange" },
+    return [{ key: "so-far", name: `${capital(scoreOf(state).word)} so far`, value: measured(scoreOf(state), meanNow(nodes) ?? NaN), note: "after the exchange" },
       { key: "alone", name: "Alone", value: "not known yet" }];
   }
   const [low, high] = told.interval ?? [NaN, NaN];
@@ -89,8 +91,6 @@ function tilesOfNode(state, node) {
 }
 
 const measureOf = (state) => MEASURES[state.summary?.measure] ?? MEASURES.accuracy;
-
-const measured = (measure, value) => (measure.isShare ? percent(value) : significant(value));
 
 // Returns by how much a node is better served than alone.
 const gained = (measure, { served, alone }) => (measure.isLess ? alone - served : served - alone);
@@ -125,9 +125,9 @@ function noteOf(state, nodes) {
     + "Train it with “fednode start --exit-when-finished”, then compare “fednode evaluate” of both.";
 }
 
-function drawMany(nodes, options) {
-  const after = part.after.update(nodes);
-  const before = part.before.update(nodes);
+function drawMany(nodes, { measure, options }) {
+  const after = part.after.update(nodes, measure.isLess);
+  const before = part.before.update(nodes, measure.isLess);
   const thinLines = nodes.map(thinOf).filter((line) => line[0].length > 0);
   part.many.set(axis(after.mean.length), [after.mean, after.worst, before.mean], { ...options, thinLines });
 }
@@ -139,7 +139,7 @@ function thinOf(node) {
   if (node.thin?.key === key) return node.thin.line;
   const [xs, ys] = [[], []];
   for (let position = 0; position < rows.length; position += 1) {
-    const value = rows.at(ACCURACY, position);
+    const value = rows.at(SCORE, position);
     if (Number.isNaN(value)) continue;
     xs.push(rows.at(ROUND, position));
     ys.push(value);
@@ -148,12 +148,12 @@ function thinOf(node) {
   return node.thin.line;
 }
 
-function drawOne(node, all, options) {
+function drawOne(node, all, { measure, options }) {
   if (!node) return part.one.set([], [[], [], []], options);
   const rounds = Math.max(lastRound(all), node.rows.last);
   const fill = (values) => Object.assign(new Array(rounds).fill(null), values);
-  const mean = all.length > 1 ? part.after.update(all).mean : [];
-  return part.one.set(axis(rounds), [fill(ofNode(node, ACCURACY)), fill(ofNode(node, BEFORE)), fill(mean)], options);
+  const mean = all.length > 1 ? part.after.update(all, measure.isLess).mean : [];
+  return part.one.set(axis(rounds), [fill(ofNode(node, SCORE)), fill(ofNode(node, BEFORE)), fill(mean)], options);
 }
 
 function rowOf(state, node) {
@@ -161,11 +161,12 @@ function rowOf(state, node) {
   const { rows } = node;
   const measure = measureOf(state);
   // Before there is a verdict the newest score stands there; afterwards a node without test samples has none.
-  const served = state.summary?.measure ? measured(measure, told?.served) : percent(rows.newest(ACCURACY));
+  const score = scoreOf(state);
+  const served = state.summary?.measure ? measured(measure, told?.served) : measured(score, rows.newest(SCORE));
   const difference = typeof told?.served === "number" && typeof told?.alone === "number" ? gained(measure, told) : NaN;
   return {
     key: node.index, class: difference < 0 ? "worse" : "",
-    cells: [node.id ? nameOf(state, node.id) : node.name, served, measured(measure, told?.alone), gain(measure, difference), percent(rows.newest(BEFORE)),
+    cells: [node.id ? nameOf(state, node.id) : node.name, served, measured(measure, told?.alone), gain(measure, difference), measured(score, rows.newest(BEFORE)),
       decimal(rows.newest(LOSS), 3), count(rows.newest(SOURCES)), count(rows.newest(TEST_SAMPLES)), count(rows.last)],
   };
 }

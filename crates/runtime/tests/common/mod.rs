@@ -11,7 +11,7 @@ use fednode_core::work::{
     WorkError, Worker,
 };
 use fednode_core::{
-    Averaging, Exchange, ExpertExchange, FederationSpec, Matching, NodeId, ParamSet,
+    Averaging, Exchange, ExpertExchange, FederationSpec, Judged, Matching, NodeId, ParamSet,
     PeersPerExpert, PoolMember, PoolOutcome, ProxySet, Round, Rule, Score, Scores, Served,
     Weighting,
 };
@@ -203,6 +203,10 @@ impl Toy {
         Evaluations {
             validation: Some(score),
             test: Some(score),
+            judged: Some(Judged {
+                measure: "auroc".to_owned(),
+                value: Some(0.75),
+            }),
             expert_share: vec![0.5, 0.5],
             domain_information: None,
             lacks: None,
