@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::body::{
     Body, ExpertOffer, Fault, Global, Local, MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS,
-    MAX_REMOVALS, MAX_WITHDRAWN, Member, PoolOffer, ProxyOffer, Removal, Removed, Withdraw,
+    MAX_REMOVALS, MAX_WITHDRAWN, Member, PoolOffer, ProxyOffer, Removal, Removed, SliceMean,
+    Slices, Withdraw,
 };
 use crate::limits::CLOCK_SKEW;
 use crate::{AdvertId, FederationId, FederationSpec, NodeId, Round, Timestamp};

@@ -61,6 +61,7 @@ pub mod random;
 mod report;
 mod schedule;
 pub mod sketch;
+pub mod slicing;
 pub mod spec;
 pub mod stack;
 mod time;
@@ -69,7 +70,8 @@ pub mod work;
 pub use advert::{
     ADVERT_LIFE, Accepted, Advert, AdvertError, Body, ExpertOffer, Fault, Global, Local,
     MAX_ADVERT_BYTES, MAX_INLINE_PROXY_BYTES, MAX_MEMBERS, MAX_PEERS, MAX_REMOVALS, MAX_WITHDRAWN,
-    Member, PoolOffer, ProxyOffer, Removal, Removed, Sequence, SignedAdvert, Withdraw,
+    Member, PoolOffer, ProxyOffer, Removal, Removed, Sequence, SignedAdvert, SliceMean, Slices,
+    Withdraw,
 };
 pub use augmentation::{Augmentation, CROP_SHIFT};
 pub use blob::{
@@ -99,5 +101,6 @@ pub use proxy::{InlineProxies, MAX_EXPERTS, ProxySet};
 pub use report::{Judged, LocalReport, MixedIn, Score};
 pub use schedule::{Ends, Schedule, Stage, Trainees, Training};
 pub use sketch::Sketches;
+pub use slicing::{MAX_SLICES, Slicing};
 pub use spec::{FederationSpec, HyperValue};
 pub use time::Timestamp;

@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteArray;
 
-use crate::{BlobRef, ClosingId, Global, Lineage, Member, NodeId};
+use crate::{BlobId, BlobRef, ClosingId, Global, Lineage, Member, NodeId, Round};
 
 /// Most nodes that hold shares of one member's secrets: shares are numbered by one byte.
 pub const MAX_HOLDERS: usize = 255;
@@ -47,7 +47,8 @@ pub struct ShareHolder {
     pub mask_key: Bytes32,
 }
 
-/// Whose masked vectors are to be added up, as whoever closes the round proposes it: a closed round without its mean.
+/// Whose masked vectors are to be added up, or whose parts are to be averaged slice by slice, as whoever closes the round
+/// proposes it: a closed round without its mean.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Proposal {
@@ -60,6 +61,18 @@ pub struct Proposal {
 }
 
 impl Proposal {
+    /// Returns the name of a proposal for a round: a hash of all that it says.
+    pub fn id(&self, round: Round) -> Bytes32 {
+        let nothing = BlobRef {
+            id: BlobId::from_bytes([0; 32]),
+            size: 0,
+        };
+        let closing = self.clone().closed(nothing, Vec::new()).id(round);
+        let mut hasher = blake3::Hasher::new_derive_key("fednode proposal 1");
+        hasher.update(closing.as_bytes());
+        Bytes32::new(*hasher.finalize().as_bytes())
+    }
+
     /// Returns the closing that it may become, with this mean and these words that took the masks off.
     pub fn closed(self, mean: BlobRef, unmasked: Vec<(NodeId, crate::AdvertId)>) -> Global {
         Global {
@@ -68,6 +81,7 @@ impl Proposal {
             parent: self.parent,
             previous: self.previous,
             unmasked,
+            slices: Vec::new(),
         }
     }
 }

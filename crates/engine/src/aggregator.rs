@@ -23,7 +23,7 @@ use fednode_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::chain;
-use crate::closing::{Base, Closer};
+use crate::closing::{Base, Closer, Offered};
 use crate::cohort::Cohort;
 use crate::event::{Arrival, Fetch, FetchKind, Input, Note, Output, Timer};
 use crate::follower::Follower;
@@ -160,6 +160,7 @@ impl Aggregator {
                 self.handle_arrival(Arrival::Failed(blob, kind));
             }
             Input::Averaged(report) => self.handle_averaged(report),
+            Input::Joined(report) => self.handle_joined(&report),
             Input::Start => self.on_start(),
             Input::Synced => self.synced = true,
             // What did not count enough members a moment ago may do so now.
@@ -172,6 +173,7 @@ impl Aggregator {
             | Input::Merged(_)
             | Input::Proxies { .. }
             | Input::Unmasked { .. }
+            | Input::Sliced(_)
             | Input::Module(_)
             | Input::Pooled(_) => {
                 debug_assert!(false, "an aggregator neither trains nor merges");
@@ -264,6 +266,8 @@ impl Aggregator {
             Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) => {
                 self.on_word(advert.author, advert.round);
             }
+            // It is kept, and looked at when the round is.
+            Body::Slices(_) => {}
             Body::Fault(_) | Body::Pool(_) | Body::Removed(_) => {}
             Body::Withdraw(withdraw) => {
                 let needed = self.needed_blobs();
@@ -295,9 +299,10 @@ impl Aggregator {
             // Others train in this round, which has a time of its own.
             self.open = OpenRound::new(&self.spec, &self.schedule, self.now);
         }
-        let Some(blob) = self.open.closer.offer(update) else {
+        let offered = self.open.closer.offer(update, &self.view);
+        if offered == Offered::Nothing {
             return;
-        };
+        }
         let deadline = self.now + self.spec.round.deadline();
         // The first update opens the round: until then nobody waits for anybody.
         if self.open.opened.is_none() {
@@ -305,6 +310,9 @@ impl Aggregator {
             let timer = Timer::Deadline(head.round.next());
             self.outbox.set_timer(timer, deadline);
         }
+        let Offered::Part(blob) = offered else {
+            return;
+        };
         self.outbox.push(Output::Fetch(Fetch {
             blob,
             kind: FetchKind::Shared,

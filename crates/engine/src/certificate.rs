@@ -3,13 +3,15 @@
 //! A machine holds a closing against the adverts that it has heard before it follows it. An auditor holds it against those that
 //! were kept, years later and without a network. Both ask here.
 
-use fednode_core::masked::Unmask;
+use fednode_core::masked::{Bytes32, Unmask};
 use fednode_core::{
-    Accepted, AdvertId, Body, FederationSpec, Global, Local, Member, NodeId, Round, Schedule,
+    Accepted, AdvertId, BlobRef, Body, FederationSpec, Global, Local, Member, NodeId, Round,
+    Schedule,
 };
 
 use crate::closing::weights;
 use crate::masks::Sum;
+use crate::slices::{Line, Turn, proposal_of, slicing_of};
 
 /// What members say of a closing that counts them.
 #[derive(Debug, Clone, PartialEq)]
@@ -95,6 +97,86 @@ pub fn confirm_masks<'a>(
     match sum.opens(&survivors, &words) {
         Ok(()) => Confirmation::Full,
         Err(why) => Confirmation::False(why.to_string()),
+    }
+}
+
+/// Holds a closing against the words that name the slices of its mean, if it was averaged in slices. `said` returns an advert of a
+/// node by its name, if it is known.
+pub fn confirm_slices<'a>(
+    spec: &FederationSpec,
+    schedule: &Schedule,
+    (round, global): (Round, &Global),
+    said: impl Fn(NodeId, AdvertId) -> Option<&'a Accepted>,
+) -> Confirmation {
+    let is_false = |why: &str| Confirmation::False(why.to_owned());
+    if global.slices.is_empty() {
+        return Confirmation::Full;
+    }
+    let Some(slicing) = slicing_of(spec, schedule, round, &global.members) else {
+        return is_false("it names slices of a mean that is not divided");
+    };
+    let n_words = 2 * slicing.n_slices() as usize;
+    if global.slices.len() != n_words || global.mean.size != slicing.size() {
+        return is_false("its slices are not those of its mean");
+    }
+    let of = proposal_of(global).id(round);
+    let line = Line::of(spec.draw_seed(), round, &global.members);
+    let mut lacking = Vec::new();
+    for (slice, pair) in (0..).zip(global.slices.chunks_exact(2)) {
+        let has_turn =
+            |(node, _): &(NodeId, AdvertId)| line.turn(*node, slice, slicing) != Turn::Never;
+        if pair[0].0 == pair[1].0 || !pair.iter().all(has_turn) {
+            return is_false("a slice of its mean is not of two whose turn it was");
+        }
+        let mut means = Vec::new();
+        for (node, advert) in pair {
+            match said(*node, *advert) {
+                Some(word) => means.push(slice_of(word, *node, (round, of, slice))),
+                None => lacking.push((*node, *advert)),
+            }
+        }
+        let fits = |mean: &Option<BlobRef>| mean.is_some_and(|it| it.size == slicing.len(slice));
+        if !means.iter().all(|mean| fits(mean) && *mean == means[0]) {
+            return is_false("it names words that are of none of its slices");
+        }
+    }
+    if lacking.is_empty() {
+        Confirmation::Full
+    } else {
+        Confirmation::Lacking(lacking)
+    }
+}
+
+/// Returns the slices of a closing's mean, and which two averaged each. `None` if it is not divided, or if a word is not known.
+pub fn slices_of<'a>(
+    (round, global): (Round, &Global),
+    said: impl Fn(NodeId, AdvertId) -> Option<&'a Accepted>,
+) -> Option<Vec<([NodeId; 2], BlobRef)>> {
+    if global.slices.is_empty() {
+        return None;
+    }
+    let of = proposal_of(global).id(round);
+    let pairs = (0..).zip(global.slices.chunks_exact(2));
+    let slices = pairs.map(|(slice, pair)| {
+        let [(node, advert), (other, _)] = [pair[0], pair[1]];
+        let mean = slice_of(said(node, advert)?, node, (round, of, slice))?;
+        Some(([node, other], mean))
+    });
+    slices.collect()
+}
+
+/// Returns a slice of a proposal, if this node said there that it has averaged it.
+fn slice_of(
+    said: &Accepted,
+    node: NodeId,
+    (round, of, slice): (Round, Bytes32, u32),
+) -> Option<BlobRef> {
+    match &said.body {
+        Body::Slices(slices) if (said.author, said.round) == (node, round) && slices.of == of => {
+            let mut means = slices.means.iter();
+            means.find(|mean| mean.slice == slice).map(|mean| mean.mean)
+        }
+        _ => None,
     }
 }
 

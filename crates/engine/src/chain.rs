@@ -167,10 +167,14 @@ impl Judge<'_> {
     /// Holds every member against the advert that it signed.
     fn confirm(&self, round: Round, global: &Global) -> Confirmation {
         let confirmation = self.confirm_members(round, global);
-        if confirmation != Confirmation::Full || !self.schedule.masks() {
+        let said = |node, advert| self.view.word(node, advert);
+        if confirmation != Confirmation::Full {
             return confirmation;
         }
-        let said = |node, advert| self.view.word(node, advert);
+        if !self.schedule.masks() {
+            let closing = (round, global);
+            return certificate::confirm_slices(self.spec, self.schedule, closing, said);
+        }
         // Who does not know the roster any more, after a restart, believes those who do.
         match self.chain.sum_for(self.view, global.previous, round) {
             Some(sum) => certificate::confirm_masks(&sum, (round, global), said),
@@ -182,6 +186,32 @@ impl Judge<'_> {
     fn confirm_members(&self, round: Round, global: &Global) -> Confirmation {
         let signed = |member: &Member| self.view.signed(member);
         certificate::confirm(self.spec, self.schedule, (round, global), signed)
+    }
+
+    /// Judges a proposal of whose parts to average in slices: whether all of them have signed so, and follow the same closed
+    /// round as this machine.
+    pub(crate) fn judge_division(
+        &self,
+        round: Round,
+        author: NodeId,
+        proposal: &Proposal,
+    ) -> Verdict {
+        let mean = BlobRef {
+            id: proposal.parent,
+            size: 0,
+        };
+        let closing = proposal.clone().closed(mean, Vec::new());
+        if closing.previous != self.head.closing || !self.is_parent(closing.parent) {
+            return Verdict::Old;
+        }
+        if let Some(falsehood) = self.bounds_broken(round, &closing, true) {
+            return Verdict::False(falsehood);
+        }
+        match self.confirm_members(round, &closing) {
+            Confirmation::False(falsehood) => Verdict::False(falsehood),
+            Confirmation::Lacking(lacking) => Verdict::Unconfirmed(lacking_of(&lacking, author)),
+            Confirmation::Full => Verdict::Next,
+        }
     }
 
     /// Judges a proposal of whose masked parts to add up: whether to agree to it now.
@@ -352,6 +382,7 @@ mod tests {
             parent: blob(follows).id,
             previous: Some(closing(follows)),
             unmasked: Vec::new(),
+            slices: Vec::new(),
         }
     }
 

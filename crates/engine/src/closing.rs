@@ -10,8 +10,10 @@
 //! asks whether everybody is in, or a quorum, and decides when the grace is over.
 
 mod masking;
+mod slicing;
 
 pub(crate) use masking::{Masking, Surroundings};
+use slicing::Division;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -25,15 +27,24 @@ use fednode_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::encoding::schedule_of_default_spec;
-use crate::event::{Arrival, AverageOrder, AverageReport, FetchKind, Purpose};
+use crate::event::{Arrival, AverageOrder, AverageReport, FetchKind, JoinOrder, Purpose};
 use crate::outbox::Outbox;
-use crate::view::Update;
+use crate::view::{Update, View};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 enum Part {
     Wanted,
     Held,
     Failed,
+    /// Its slices are fetched by others.
+    Elsewhere,
+}
+
+impl Part {
+    /// Tells whether a closing may count it.
+    fn counts(self) -> bool {
+        matches!(self, Self::Held | Self::Elsewhere)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -87,6 +98,9 @@ pub(crate) struct Closer {
     /// Where sums are masked: how far this one is.
     #[serde(default)]
     masked: Masking,
+    /// Where means are averaged in slices: how far this one is.
+    #[serde(default)]
+    slicing: Division,
 }
 
 /// The mean of a round that can be closed.
@@ -97,6 +111,28 @@ pub(crate) struct Mean {
     pub(crate) members: Vec<Member>,
     /// The words that took the masks off, where sums are masked.
     pub(crate) unmasked: Vec<(NodeId, AdvertId)>,
+    /// The words that name its slices, where it was averaged in slices.
+    pub(crate) slices: Vec<(NodeId, AdvertId)>,
+    /// What its members had trained from when they were proposed, where it was averaged in slices.
+    pub(crate) proposed: Option<Base>,
+}
+
+impl Mean {
+    /// Tells whether it can be announced by whoever follows this: words that name slices are of one proposal.
+    pub(crate) fn is_of(&self, base: Base) -> bool {
+        self.proposed.is_none_or(|proposed| proposed == base)
+    }
+}
+
+/// What an update offers whoever closes a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Offered {
+    /// Nothing that is new, or that counts.
+    Nothing,
+    /// A part, to be fetched.
+    Part(BlobRef),
+    /// A part of which others fetch the slices.
+    Elsewhere,
 }
 
 /// What whoever closes a round does next.
@@ -104,8 +140,12 @@ pub(crate) struct Mean {
 pub(crate) enum Step {
     /// It computes.
     Average(AverageOrder),
-    /// It asks the members whether these are added up.
+    /// It asks the members whether these are added up, or to average them.
     Propose(Round, Proposal),
+    /// It puts slices together.
+    Join(JoinOrder),
+    /// It fetches all parts, and averages them itself.
+    Fetch(Vec<(NodeId, BlobRef)>),
 }
 
 impl Closer {
@@ -124,6 +164,7 @@ impl Closer {
             ordered: Vec::new(),
             is_futile: false,
             masked: Masking::default(),
+            slicing: Division::default(),
         }
     }
 
@@ -132,8 +173,14 @@ impl Closer {
         (self.spec, self.schedule) = (Arc::clone(spec), Arc::clone(schedule));
     }
 
-    /// Takes note of a local update and returns the blob to fetch, if it offers one that is not known yet.
-    pub(crate) fn offer(&mut self, update: Update<'_>) -> Option<BlobRef> {
+    /// Takes note of a local update and of what it offers. Parts of those who are doubted are fetched here, whoever needs slices.
+    pub(crate) fn offer(&mut self, update: Update<'_>, view: &View) -> Offered {
+        let is_doubtful = view.is_doubtful(update.node);
+        self.take_in(update, is_doubtful)
+            .unwrap_or(Offered::Nothing)
+    }
+
+    fn take_in(&mut self, update: Update<'_>, is_doubtful: bool) -> Option<Offered> {
         let Update {
             node,
             round,
@@ -164,6 +211,11 @@ impl Closer {
         }
         // A node counts once, with its newest part: the former one leaves all counts first.
         self.remove(node);
+        let part = if !is_doubtful && self.divides(round, shared.size) {
+            Part::Elsewhere
+        } else {
+            Part::Wanted
+        };
         self.offers.insert(
             node,
             Offer {
@@ -173,13 +225,17 @@ impl Closer {
                 shared,
                 n_samples,
                 advert: id,
-                part: Part::Wanted,
+                part,
             },
         );
         self.owners.entry(shared.id).or_default().push(node);
         *self.rounds.entry(round).or_default() += 1;
-        self.n_wanted += 1;
-        Some(shared)
+        self.n_wanted += usize::from(part == Part::Wanted);
+        self.n_held += usize::from(part.counts());
+        Some(match part {
+            Part::Elsewhere => Offered::Elsewhere,
+            _ => Offered::Part(shared),
+        })
     }
 
     /// Records that a blob is held, or cannot be had.
@@ -190,7 +246,7 @@ impl Closer {
             let Some(offer) = self
                 .offers
                 .get_mut(node)
-                .filter(|offer| offer.part != Part::Held && ends(offer))
+                .filter(|offer| !offer.part.counts() && ends(offer))
             else {
                 continue;
             };
@@ -206,7 +262,7 @@ impl Closer {
     /// Tells whether a node's part is held.
     pub(crate) fn holds(&self, node: NodeId) -> bool {
         let offer = self.offers.get(&node);
-        offer.is_some_and(|offer| offer.part == Part::Held)
+        offer.is_some_and(|offer| offer.part.counts())
     }
 
     /// Forgets a node's part: it left, was banned, or was screened out.
@@ -216,7 +272,7 @@ impl Closer {
             return;
         };
         self.n_wanted -= usize::from(offer.part == Part::Wanted);
-        self.n_held -= usize::from(offer.part == Part::Held);
+        self.n_held -= usize::from(offer.part.counts());
         if let Some(owners) = self.owners.get_mut(&offer.shared.id) {
             owners.retain(|owner| *owner != node);
         }
@@ -254,7 +310,7 @@ impl Closer {
         let round = self.round();
         self.offers
             .values()
-            .filter(|offer| offer.part == Part::Held && Some(offer.round) == round)
+            .filter(|offer| offer.part.counts() && Some(offer.round) == round)
             .count()
     }
 
@@ -289,11 +345,7 @@ impl Closer {
     /// Returns the parent that most of the held parts have.
     pub(crate) fn common_parent(&self) -> Option<Lineage> {
         let mut votes: BTreeMap<Lineage, usize> = BTreeMap::new();
-        for offer in self
-            .offers
-            .values()
-            .filter(|offer| offer.part == Part::Held)
-        {
+        for offer in self.offers.values().filter(|offer| offer.part.counts()) {
             *votes.entry(offer.parent).or_default() += 1;
         }
         votes
@@ -310,8 +362,7 @@ impl Closer {
     /// trained for.
     pub(crate) fn members(&self, base: Base, seed: DrawSeed) -> (Round, Vec<Member>) {
         let fits = |offer: &Offer| {
-            offer.part == Part::Held
-                && (offer.follows, offer.parent) == (base.previous, base.parent)
+            offer.part.counts() && (offer.follows, offer.parent) == (base.previous, base.parent)
         };
         let mut chosen: Vec<(NodeId, Offer)> = self
             .offers
@@ -410,6 +461,8 @@ impl Closer {
             blob,
             members: report.members,
             unmasked: self.masked.words_used(),
+            slices: Vec::new(),
+            proposed: None,
         });
         if mean.is_none() {
             self.is_averaging = false;
@@ -421,6 +474,7 @@ impl Closer {
     /// Lets another mean be ordered: the one that was computed cannot be announced.
     pub(crate) fn reopen(&mut self) {
         self.is_averaging = false;
+        self.forget_proposal();
     }
 }
 
@@ -460,13 +514,14 @@ mod tests {
         }
     }
 
-    fn offer(closing: &mut Closer, n: u8, round: u32, local: &Local) -> Option<BlobRef> {
-        closing.offer(Update {
+    fn offer(closing: &mut Closer, n: u8, round: u32, local: &Local) -> Offered {
+        let update = Update {
             node: node(n),
             round: Round(round),
             id: AdvertId::of(&[n, round as u8]),
             local,
-        })
+        };
+        closing.offer(update, &View::new(2))
     }
 
     fn local(parent: u8, shared: u8, n_samples: u32) -> Local {
@@ -624,7 +679,10 @@ mod tests {
     #[test]
     fn a_node_without_samples_is_not_a_member() {
         let mut closing = empty();
-        assert_eq!(offer(&mut closing, 1, 1, &local(9, 11, 0)), None);
+        assert_eq!(
+            offer(&mut closing, 1, 1, &local(9, 11, 0)),
+            Offered::Nothing
+        );
         assert_eq!(closing.blobs().count(), 0);
     }
 
@@ -656,7 +714,11 @@ mod tests {
             id: again,
             local: &local,
         };
-        assert_eq!(closing.offer(update), None, "its part is here");
+        assert_eq!(
+            closing.offer(update, &View::new(2)),
+            Offered::Nothing,
+            "its part is here"
+        );
         let (_, members) = closing.members(base(9), DrawSeed::of(0));
         assert_eq!(members[0].advert, again);
     }

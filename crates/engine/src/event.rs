@@ -12,6 +12,8 @@
 //! | [`Output::Pool`] | [`Input::Pooled`] |
 //! | [`Output::SetTimer`] | [`Input::Timer`], unless set again |
 //! | [`Output::Unmask`] | [`Input::Unmasked`] |
+//! | [`Output::Slice`] | [`Input::Sliced`] |
+//! | [`Output::Join`] | [`Input::Joined`] |
 //! | [`Output::Ask`] | [`Input::Advert`], once for each advert that somebody has |
 //! | [`Output::Publish`], [`Output::Follow`], [`Output::Save`], [`Output::Strike`], [`Output::Ban`], [`Output::Forget`], [`Output::Note`] | nothing |
 //!
@@ -29,6 +31,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::encoding::{as_list, shared};
 use crate::masks::{MaskOrder, Masked, UnmaskOrder};
+pub use crate::slices::{JoinOrder, JoinPurpose, JoinReport, SliceOrder, SliceReport};
 
 /// Something that happened.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -99,6 +102,10 @@ pub enum Input {
     Timer(Timer),
     /// The user wants this node to leave the federation for good.
     Leave,
+    /// A slice of a mean is computed.
+    Sliced(SliceReport),
+    /// The slices of a mean are put together, or cannot be had.
+    Joined(JoinReport),
 }
 
 /// An advert that a closed round names and that was not heard.
@@ -209,6 +216,10 @@ pub enum Output {
     Forget(Vec<BlobId>),
     /// Tell the user.
     Note(Note),
+    /// Get a slice of the parts of these members, and compute its mean.
+    Slice(Box<SliceOrder>),
+    /// Get the slices of a mean, and put them together.
+    Join(Box<JoinOrder>),
 }
 
 /// A blob to get.
@@ -262,6 +273,8 @@ pub enum Timer {
     Opened(Round),
     /// Modules that have not been offered after this last round are not waited for any longer.
     Pool(Round),
+    /// Slices of this round that nobody has averaged are somebody else's turn now.
+    Slices(Round),
 }
 
 /// Experts to mix and a shared part to adopt. Carried out by [`crate::execute::merge`].

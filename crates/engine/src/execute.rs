@@ -1,9 +1,10 @@
-//! The two orders that need numbers, as pure functions over whoever can load a blob.
+//! The orders that need numbers, as pure functions over whoever can load a blob.
 //!
 //! The daemon calls them on a worker thread with the store behind `load`; the simulator with a map. This is gate four
 //! for hostile input: shape, finiteness and norm against our own model, in one place.
 
 mod masked;
+mod slices;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use fednode_mix::matching::{self, Gives};
 use fednode_mix::statistics::robust::{self, Limits};
 use fednode_mix::{Part, ScreenFault, merge as mix, rule, screen};
 
+pub use self::slices::{LoadBytes, average_slice};
 use crate::event::{AverageOrder, AverageReport, MergeOrder, MergeReport, Purpose};
 
 /// Loads a held blob's parameters; `None` if it is not held or not decodable.

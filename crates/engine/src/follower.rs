@@ -7,9 +7,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fednode_core::masked::Proposal;
-use fednode_core::{AdvertId, Body, ClosingId, Global, Lineage, NodeId, Round};
+use fednode_core::{AdvertId, BlobRef, Body, ClosingId, Global, Lineage, NodeId, Round};
 use serde::{Deserialize, Serialize};
 
+use crate::certificate;
 use crate::chain::{self, Judge, Verdict};
 use crate::closing::{Base, Mean};
 use crate::encoding::shared;
@@ -279,13 +280,24 @@ impl Follower {
             blob,
             members,
             unmasked,
+            slices,
             ..
         } = mean;
-        Proposal {
+        let proposal = Proposal {
             members,
             parent,
             previous: self.head.closing,
+        };
+        Global {
+            slices,
+            ..proposal.closed(blob, unmasked)
         }
-        .closed(blob, unmasked)
+    }
+
+    /// Returns the slices of a closing's mean, and which two averaged each. `None` if it is not divided, or if a word is not
+    /// known.
+    pub(crate) fn slices(view: &View, closed: &Closed) -> Option<Vec<([NodeId; 2], BlobRef)>> {
+        let said = |node, advert| view.word(node, advert);
+        certificate::slices_of((closed.round, &closed.global), said)
     }
 }

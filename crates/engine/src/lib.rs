@@ -38,8 +38,9 @@
 //! | `light`, `encoding` | trace lines; how inputs and checkpoints are written |
 //! | `view` | what is known of the others |
 //! | [`masks`] | sums of which nobody sees a single part |
+//! | [`slices`] | means that are averaged slice by slice |
 //! | [`names`] | maps by name |
-//! | [`execute`] | the two orders that need numbers: merge, average |
+//! | [`execute`] | the orders that need numbers: merge, average, average a slice |
 //!
 //! ```
 //! use std::sync::Arc;
@@ -71,6 +72,7 @@ mod node;
 mod outbox;
 mod quorum;
 pub mod recording;
+pub mod slices;
 pub mod state;
 mod status;
 mod support;
@@ -80,8 +82,9 @@ mod view;
 pub use aggregator::Aggregator;
 pub use closing::weights;
 pub use event::{
-    AverageOrder, AverageReport, Fetch, FetchKind, Input, Lacking, MergeOrder, MergeReport,
-    ModuleReport, Note, Output, PoolOrder, PoolReport, Purpose, Timer,
+    AverageOrder, AverageReport, Fetch, FetchKind, Input, JoinOrder, JoinPurpose, JoinReport,
+    Lacking, MergeOrder, MergeReport, ModuleReport, Note, Output, PoolOrder, PoolReport, Purpose,
+    SliceOrder, SliceReport, Timer,
 };
 pub use node::Node;
 pub use state::{Head, Phase, State};

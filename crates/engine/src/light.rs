@@ -70,6 +70,16 @@ impl fmt::Display for Brief<'_, Input> {
             Input::Pooled(report) => write!(f, "pooled: {} refused", report.refused.len()),
             Input::Timer(timer) => write!(f, "timer: {timer:?}"),
             Input::Leave => f.write_str("leave"),
+            Input::Sliced(report) => write!(
+                f,
+                "sliced: {:?}, slice {}, {}",
+                report.purpose,
+                report.slice,
+                report.mean.is_some()
+            ),
+            Input::Joined(report) => {
+                write!(f, "joined: {:?}, {}", report.purpose, report.mean.is_some())
+            }
         }
     }
 }
@@ -106,6 +116,21 @@ impl fmt::Display for Brief<'_, Output> {
             Output::Ban { node, reason } => write!(f, "ban: {}, {reason}", node.short()),
             Output::Forget(blobs) => write!(f, "forget: {} blobs", blobs.len()),
             Output::Note(note) => write!(f, "note: {note:?}"),
+            Output::Slice(order) => write!(
+                f,
+                "slice: {:?}, slice {} of {} members",
+                order.purpose,
+                order.slice,
+                order.members.len()
+            ),
+            Output::Join(order) => {
+                write!(
+                    f,
+                    "join: {:?}, {} slices",
+                    order.purpose,
+                    order.slices.len()
+                )
+            }
         }
     }
 }
@@ -131,6 +156,7 @@ impl fmt::Display for Brief<'_, Body> {
             Body::Agree(_) => "agreement",
             Body::Unmask(_) => "word that takes masks off",
             Body::Removed(_) => "answer to withdrawals",
+            Body::Slices(_) => "slices of a mean",
         })
     }
 }
@@ -154,6 +180,7 @@ mod tests {
             parent,
             previous: None,
             unmasked: Vec::new(),
+            slices: Vec::new(),
         };
         let publish = Output::Publish {
             round: Round(3),

@@ -435,6 +435,7 @@ mod tests {
             parent: blob(0).id,
             previous: None,
             unmasked: Vec::new(),
+            slices: Vec::new(),
         };
         let signed = |member: &Member| updates.iter().find(|update| update.id == member.advert);
         Sum::after(&sums, (round, &global), signed).unwrap()

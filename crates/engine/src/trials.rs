@@ -6,12 +6,13 @@
 
 use std::collections::BTreeSet;
 
-use fednode_core::{BlobId, BlobRef, Global, NodeId, Round};
+use fednode_core::{AdvertId, BlobId, BlobRef, Fault, Global, NodeId, Round};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Arrival, AverageOrder, FetchKind, Purpose};
 use crate::follower::Closed;
 use crate::masks::Masked;
+use crate::slices::SaidSlice;
 
 /// A recomputation under way, or over.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -26,6 +27,31 @@ struct Trial {
     /// How masks come off, where sums are masked.
     #[serde(default)]
     masked: Option<Box<Masked>>,
+    /// What is recomputed.
+    #[serde(default)]
+    what: What,
+}
+
+impl Trial {
+    fn known(&self) -> Known {
+        match self.outcome {
+            Outcome::Open => Known::Open,
+            Outcome::Impossible => Known::Impossible,
+            Outcome::Recomputed => Known::Recomputed,
+        }
+    }
+}
+
+/// What is recomputed of a mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub(crate) enum What {
+    /// All of it, from its members' parts.
+    #[default]
+    Mean,
+    /// One slice of it, from that slice of its members' parts.
+    Slice([SaidSlice; 2]),
+    /// All of it, from its slices.
+    Slices,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -55,6 +81,43 @@ pub(crate) enum Known {
     Impossible,
     /// It was recomputed.
     Recomputed,
+}
+
+/// What a trial was about that is over.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) closed: Closed,
+    pub(crate) accuser: Option<NodeId>,
+    pub(crate) what: What,
+}
+
+impl Ended {
+    /// Returns who signed what was recomputed, and the advert that says so.
+    pub(crate) fn signed(&self) -> Vec<(NodeId, AdvertId)> {
+        match self.what {
+            What::Slice(said) => said.map(|said| (said.author, said.advert)).into(),
+            What::Mean | What::Slices => vec![(self.closed.author, self.closed.advert)],
+        }
+    }
+
+    /// Returns the accusations of those who signed something else.
+    pub(crate) fn faults(&self, actual: BlobRef) -> Vec<Fault> {
+        let (said, slice) = match self.what {
+            What::Slice([said, _]) => (said.mean, Some(said.slice)),
+            What::Mean | What::Slices => (self.closed.global.mean, None),
+        };
+        if actual.id == said.id {
+            return Vec::new();
+        }
+        let signed = self.signed().into_iter();
+        let fault = |(accused, evidence)| Fault {
+            accused,
+            evidence,
+            actual: actual.id,
+            slice,
+        };
+        signed.map(fault).collect()
+    }
 }
 
 /// The trials since the head moved last: one for each closing, so that none is taken for another.
@@ -104,6 +167,26 @@ impl Trials {
             .map(|trial| trial.closed.round)
     }
 
+    /// Begins a trial of slices, or of one of them, and returns its number.
+    pub(crate) fn begin_slices(
+        &mut self,
+        closed: Closed,
+        accuser: Option<NodeId>,
+        what: What,
+    ) -> u32 {
+        self.count += 1;
+        self.trials.push(Trial {
+            number: self.count,
+            closed,
+            awaited: BTreeSet::new(),
+            accuser,
+            outcome: Outcome::Open,
+            masked: None,
+            what,
+        });
+        self.count
+    }
+
     /// Begins a trial and returns the members' parts that it needs.
     pub(crate) fn begin(
         &mut self,
@@ -126,6 +209,7 @@ impl Trials {
             accuser,
             outcome: Outcome::Open,
             masked,
+            what: What::Mean,
         });
         parts
     }
@@ -156,28 +240,24 @@ impl Trials {
         steps
     }
 
-    /// Ends a trial: its mean was recomputed, or could not be (`None`). Returns the closing and its accuser; `None` if no
-    /// trial of that number is open.
-    pub(crate) fn end(
-        &mut self,
-        number: u32,
-        mean: Option<BlobRef>,
-    ) -> Option<(Closed, Option<NodeId>)> {
+    /// Ends a trial: what was recomputed, or could not be (`None`). Returns what it was about; `None` if no trial of that number
+    /// is open.
+    pub(crate) fn end(&mut self, number: u32, actual: Option<BlobRef>) -> Option<Ended> {
         let is_it = |trial: &&mut Trial| trial.number == number && trial.outcome == Outcome::Open;
         let trial = self.trials.iter_mut().find(is_it)?;
-        trial.outcome = mean.map_or(Outcome::Impossible, |_| Outcome::Recomputed);
-        Some((trial.closed.clone(), trial.accuser))
+        trial.outcome = actual.map_or(Outcome::Impossible, |_| Outcome::Recomputed);
+        Some(Ended {
+            closed: trial.closed.clone(),
+            accuser: trial.accuser,
+            what: trial.what,
+        })
     }
 
     /// Tells what is known of a closing.
     pub(crate) fn known(&self, author: NodeId, global: &Global) -> Known {
         let mut trials = self.trials.iter();
         let trial = trials.find(|trial| trial.closed.is(author, global));
-        trial.map_or(Known::Nothing, |trial| match trial.outcome {
-            Outcome::Open => Known::Open,
-            Outcome::Impossible => Known::Impossible,
-            Outcome::Recomputed => Known::Recomputed,
-        })
+        trial.map_or(Known::Nothing, Trial::known)
     }
 
     /// Tells what is known of a closing, and remembers who accuses it first.
@@ -187,6 +267,35 @@ impl Trials {
             trial.accuser.get_or_insert(accuser);
         }
         self.known(author, global)
+    }
+
+    /// Tells what is known of one slice of a closing's mean, or of all of them together, and remembers who accuses it first.
+    pub(crate) fn accuse_slices(
+        &mut self,
+        author: NodeId,
+        global: &Global,
+        (slice, accuser): (Option<u32>, NodeId),
+    ) -> Known {
+        let is_it = |trial: &&mut Trial| {
+            let is_that = match (trial.what, slice) {
+                (What::Slice([said, _]), Some(slice)) => said.slice == slice,
+                (What::Slices, None) => true,
+                _ => false,
+            };
+            is_that && trial.closed.is(author, global)
+        };
+        let Some(trial) = self.trials.iter_mut().find(is_it) else {
+            return Known::Nothing;
+        };
+        trial.accuser.get_or_insert(accuser);
+        trial.known()
+    }
+
+    /// Tells whether a closing is being tried.
+    pub(crate) fn has_open(&self, author: NodeId, global: &Global) -> bool {
+        let is_open = |trial: &Trial| trial.outcome == Outcome::Open;
+        let mut trials = self.trials.iter();
+        trials.any(|trial| is_open(trial) && trial.closed.is(author, global))
     }
 
     /// Drops all trials: the head moved.

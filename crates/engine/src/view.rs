@@ -117,7 +117,7 @@ impl View {
                     more.offer = None;
                 }
             }
-            Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) => {
+            Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) | Body::Slices(_) => {
                 self.nodes.node(advert.author).keep_word(advert);
             }
             // What others have deleted changes nothing here.

@@ -62,6 +62,7 @@ impl Others {
             parent: blob("the mean before").id,
             previous: None,
             unmasked: Vec::new(),
+            slices: Vec::new(),
         };
         Self {
             spec: Arc::clone(spec),
@@ -102,6 +103,7 @@ impl Others {
             parent: self.mean,
             previous: self.closing,
             unmasked: Vec::new(),
+            slices: Vec::new(),
         };
         (self.closing, self.mean) = (Some(global.id(Round(round))), global.mean.id);
         let (by, about) = ((HUB, u64::from(round)), (round, now));

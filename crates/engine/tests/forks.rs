@@ -175,6 +175,7 @@ fn an_aggregator_comes_back_to_its_own_closing_when_all_nodes_are_there() {
         parent: initial,
         previous: None,
         unmasked: Vec::new(),
+        slices: Vec::new(),
     };
     let announced = play.advert(1, 1, &Body::Global(theirs.clone()));
     play.input(announced);

@@ -71,6 +71,7 @@ fn closing(members: &[u8], mean: &str) -> Global {
         parent: blob("initial").id,
         previous: None,
         unmasked: Vec::new(),
+        slices: Vec::new(),
     }
 }
 
@@ -333,6 +334,7 @@ fn accusation_starts_no_trial_beyond_its_evidence() {
             accused: id(LIAR),
             evidence: evidence(global),
             actual: blob("other").id,
+            slice: None,
         };
         advert(&spec, accuser, 1, Body::Fault(fault))
     };

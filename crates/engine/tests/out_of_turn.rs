@@ -115,6 +115,7 @@ fn closing() -> Global {
         parent: blob("initial").id,
         previous: None,
         unmasked: Vec::new(),
+        slices: Vec::new(),
     }
 }
 

@@ -25,6 +25,7 @@ mod packing;
 mod schedule;
 mod server;
 mod spares;
+mod window;
 
 use std::time::Duration;
 

@@ -4,6 +4,7 @@
 //! oneshot. Fetches go to the fetcher directly. Dropping a future abandons the wait and nothing else, unless its
 //! documentation says otherwise.
 
+use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -264,6 +265,28 @@ impl Handle {
                 detours: Detours::Allowed,
             })
             .await
+    }
+
+    /// Fetches some segments of a blob into memory, packed as [`Handle::fetch_packed`] does. Nothing of it is stored.
+    ///
+    /// # Errors
+    /// Fails as [`Handle::fetch`] does.
+    pub async fn fetch_window(
+        &self,
+        (blob, segments): (BlobRef, Range<u32>),
+        providers: Vec<NodeId>,
+        deadline: Duration,
+        packing: Packing,
+    ) -> Result<(Fetched, Vec<u8>), FetchError> {
+        let packing = (self.compression == Compression::Zstd).then_some(packing);
+        let request = Request {
+            blob,
+            providers,
+            deadline,
+            packing,
+            detours: Detours::Allowed,
+        };
+        self.fetcher.fetch_window(request, segments).await
     }
 
     /// Dials an address now, and again and again, as if it had been configured.

@@ -322,7 +322,10 @@ pub(crate) enum Answer {
 
 #[cfg(test)]
 mod tests {
-    use fednode_core::Proof;
+    use fednode_core::{
+        Advert, BlobRef, Body, ClosingId, FederationSpec, Global, MAX_ADVERT_BYTES, MAX_BLOB_BYTES,
+        MAX_MEMBERS, MAX_SLICES, Member, Proof, Round, Schedule, Slicing,
+    };
 
     use super::*;
     use crate::codec::encode;
@@ -343,6 +346,54 @@ mod tests {
             certificate: Some(largest_statement()),
         };
         assert!(encode(&greeting).len() <= GreetingCall::MAX_REPLY);
+    }
+
+    /// However many members a mean has, the closing that names the words for its slices fits into an advert.
+    #[test]
+    fn the_largest_closing_of_a_mean_in_slices_fits_an_advert() {
+        let mut spec = FederationSpec::default();
+        spec.round.slices = MAX_SLICES;
+        let schedule = Schedule::of(&spec);
+        let (node, advert) = (
+            NodeId::from_bytes([255; 32]),
+            AdvertId::from_bytes([255; 32]),
+        );
+        let mean = BlobRef {
+            id: BlobId::from_bytes([255; 32]),
+            size: MAX_BLOB_BYTES,
+        };
+        for members in [2, 100, 250, 400, MAX_MEMBERS] {
+            let parts = (MAX_BLOB_BYTES, members);
+            let slicing = Slicing::of(&spec, &schedule, Round(u32::MAX), parts).unwrap();
+            let member = Member {
+                node,
+                shared: mean,
+                weight: f64::MAX,
+                advert,
+            };
+            let global = Global {
+                members: vec![member; members],
+                mean,
+                parent: mean.id,
+                previous: Some(ClosingId::from_bytes([255; 32])),
+                unmasked: Vec::new(),
+                slices: vec![(node, advert); 2 * slicing.n_slices() as usize],
+            };
+            let advert = Advert {
+                federation: FederationId::from_bytes([255; 32]),
+                author: node,
+                sequence: Sequence {
+                    incarnation: u64::MAX,
+                    counter: u64::MAX,
+                },
+                round: Round(u32::MAX),
+                issued_at: Timestamp(u64::MAX),
+                expires_at: Timestamp(u64::MAX),
+                body: Body::Global(global),
+            };
+            let bytes = encode(&advert).len();
+            assert!(bytes <= MAX_ADVERT_BYTES, "{members} members: {bytes}");
+        }
     }
 
     /// A full message of every kind must fit its own limit, or two honest nodes could not talk.

@@ -4,6 +4,8 @@
 //! cargo run --release -p fednode-runtime --example averaging -- [NODES] [FLOATS] [ROUNDS]
 //! ```
 //!
+//! With `SLICES=4` before it, the nodes average in slices (`round.slices`).
+//!
 //! An aggregator and the nodes are processes of their own, as in a live federation. A node publishes its vector as a
 //! blob. The aggregator fetches and averages them. Every node fetches and verifies the mean and writes a checkpoint.
 //! Each node adds its number every round, so that no round's bytes are known from another.
@@ -26,6 +28,8 @@ type Outcome<T = ()> = Result<T, Box<dyn Error>>;
 
 /// Name of the one tensor.
 const TENSOR: &str = "w";
+/// The variable that says in how many slices nodes average.
+const SLICES: &str = "SLICES";
 
 fn main() -> Outcome {
     fednode_runtime::allocator::settle();
@@ -186,6 +190,9 @@ fn spec(nodes: u32, rounds: u32) -> FederationSpec {
         ..FederationSpec::default()
     };
     spec.round.quorum = 1.0;
+    // All processes inherit it.
+    let slices = std::env::var(SLICES).ok();
+    spec.round.slices = slices.and_then(|text| text.parse().ok()).unwrap_or(1);
     spec
 }
 

@@ -9,7 +9,9 @@ use fednode_core::masked::Unmask;
 use fednode_core::work::{Evaluations, LastStage, Update, WorkError};
 use fednode_core::{BlobId, LocalReport, MixedIn, NodeId, Round};
 use fednode_engine::book::{Due, Work};
-use fednode_engine::{AverageReport, Fetch, FetchKind, Input, MergeReport};
+use fednode_engine::{
+    AverageReport, Fetch, FetchKind, Input, JoinReport, MergeReport, SliceReport,
+};
 use fednode_net::{Fetched, PublishError};
 use fednode_store::{SaveError, Saved};
 use tracing::debug;
@@ -101,6 +103,8 @@ pub(crate) enum Answer {
         round: Round,
         word: Option<Unmask>,
     },
+    Sliced(Box<SliceReport>),
+    Joined(Box<JoinReport>),
     Module(Result<Box<Made>, RunError>),
     Pooled(Result<Box<Pooled>, RunError>),
     Copied {
@@ -140,6 +144,8 @@ impl<M: Machine> Driver<'_, M> {
                 self.feed(Input::Averaged(*report));
             }
             Answer::Unmasked { round, word } => self.feed(Input::Unmasked { round, word }),
+            Answer::Sliced(report) => self.feed(Input::Sliced(*report)),
+            Answer::Joined(report) => self.feed(Input::Joined(*report)),
             Answer::Copied {
                 snapshot,
                 round,
@@ -213,6 +219,8 @@ impl<M: Machine> Driver<'_, M> {
             | Answer::Published(_)
             | Answer::Averaged { .. }
             | Answer::Unmasked { .. }
+            | Answer::Sliced(_)
+            | Answer::Joined(_)
             | Answer::Copied { .. }
             | Answer::NotCopied(_)
             | Answer::Saved(_) => {}

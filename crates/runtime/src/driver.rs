@@ -269,6 +269,8 @@ impl<'p, M: Machine> Driver<'p, M> {
             Output::Ban { node, reason } => base.ban(node, reason),
             Output::Forget(blobs) => self.delete_withdrawn(blobs),
             Output::Note(note) => self.note(&note),
+            Output::Slice(order) => base.average_slice(*order),
+            Output::Join(order) => base.join_slices(*order),
         }
     }
 

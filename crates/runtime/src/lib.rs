@@ -85,6 +85,7 @@ mod resources;
 mod service;
 pub mod settings;
 pub mod signals;
+mod slices;
 mod spans;
 mod standing;
 pub mod status;

@@ -22,7 +22,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::trainers::Trainers;
 use fednode_engine::execute::Adoption;
-use fednode_engine::{AverageReport, Input, MergeReport, ModuleReport, PoolReport};
+use fednode_engine::{
+    AverageReport, Input, JoinReport, MergeReport, ModuleReport, PoolReport, SliceReport,
+};
 
 /// Contents of blobs.
 pub type Contents = HashMap<BlobId, Arc<ParamSet>>;
@@ -53,6 +55,10 @@ pub enum Told {
     Module(Option<ModuleReport>),
     /// [`Input::Pooled`].
     Pooled(PoolReport),
+    /// [`Input::Sliced`].
+    Sliced(SliceReport),
+    /// [`Input::Joined`].
+    Joined(JoinReport),
 }
 
 impl From<Told> for Input {
@@ -64,6 +70,8 @@ impl From<Told> for Input {
             Told::Unmasked(round, word) => Self::Unmasked { round, word },
             Told::Module(report) => Self::Module(report),
             Told::Pooled(report) => Self::Pooled(report),
+            Told::Sliced(report) => Self::Sliced(report),
+            Told::Joined(report) => Self::Joined(report),
         }
     }
 }

@@ -18,6 +18,7 @@ mod lies;
 mod masking;
 mod members;
 mod pools;
+mod slices;
 mod spoiling;
 mod transfers;
 
@@ -35,6 +36,7 @@ use self::gossip::{Gossip, Published};
 use self::ground::Ground;
 use self::lies::Lies;
 use self::members::Member;
+use self::slices::Wanted;
 use crate::history::Past;
 use crate::observer::Observer;
 use crate::outcome::{Outcome, PlanRecord};
@@ -62,6 +64,10 @@ enum Event {
     Arrive(usize, u64, Box<Fetch>, usize),
     /// A local update that ends.
     TrainingEnds(usize, u64, Round),
+    /// Slices that are looked for, to average one or to put all together.
+    SeekSlices(usize, u64, Box<Wanted>),
+    /// Slices that are here.
+    HaveSlices(usize, u64, Box<Wanted>),
     /// A private module that is made.
     ModuleEnds(usize, u64, Round),
     /// A pool that is assembled.
@@ -212,12 +218,20 @@ impl<'a> World<'a> {
                 let pooled = self.computing.end_pool(ground, blobs, member, &order);
                 (member, pooled)
             }
+            Event::SeekSlices(member, life, wanted) if ground.lives(member, life) => {
+                let missed = slices::seek(ground, blobs, member, wanted);
+                (member, missed)
+            }
+            Event::HaveSlices(member, life, wanted) if ground.lives(member, life) => {
+                return slices::have(ground, blobs, &mut self.computing, (member, *wanted));
+            }
             Event::Incident(incident) => return self.handle_incident(incident),
             Event::Notice(member, about) => (member, notice(ground, member, about)),
             Event::Lie(member) => return self.lie(member),
             // A life that is over.
             Event::Input(..) | Event::Seek(..) | Event::Arrive(..) => return,
             Event::TrainingEnds(..) | Event::ModuleEnds(..) | Event::PoolEnds(..) => return,
+            Event::SeekSlices(..) | Event::HaveSlices(..) => return,
         };
         if let Some(input) = input {
             self.give(member, input);
@@ -298,6 +312,8 @@ impl<'a> World<'a> {
                 }
             }
             Output::Note(note) => self.note(member, note),
+            Output::Slice(order) => slices::begin(ground, member, Wanted::One(*order)),
+            Output::Join(order) => slices::begin(ground, member, Wanted::All(*order)),
         }
     }
 

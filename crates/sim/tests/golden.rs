@@ -22,6 +22,8 @@ impl Observer for Transcript {
         for empty in [
             ", offer: None",
             ", unmasked: []",
+            ", slices: []",
+            ", slice: None",
             ", masks: None",
             ", masked: None",
         ] {
@@ -70,7 +72,7 @@ const KEPT: [Kept; 12] = [
     (
         "liars everywhere",
         liars_everywhere,
-        ["1bf17c9f2f13cfe9", "e6ea4195ff11412f", "01a63c1da45dce58"],
+        ["d32c6499e381a6c4", "d92a3580ce8e05d8", "6b7092b0407e257e"],
     ),
     (
         "liars act as aggregators",

@@ -125,6 +125,15 @@ impl Blobs {
         lock(&self.index)
     }
 
+    /// Makes a file without a name on the disk of the blobs, for what does not fit into memory. It is gone once it is closed.
+    ///
+    /// # Errors
+    /// Fails if the disk does, and in a folder that is only looked at.
+    pub fn scratch(&self) -> io::Result<File> {
+        self.check_writable()?;
+        tempfile::tempfile_in(self.files.partial_folder())
+    }
+
     fn check_writable(&self) -> io::Result<()> {
         let read_only = || {
             io::Error::new(

@@ -3,10 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::AdvertError;
-use crate::masked::{Agreement, MAX_HOLDERS, MaskOffer, Proposal, Unmask};
+use crate::masked::{Agreement, Bytes32, MAX_HOLDERS, MaskOffer, Proposal, Unmask};
 use crate::{
     AdvertId, BlobId, BlobRef, ClosingId, InlineProxies, Lineage, MAX_BLOB_BYTES, MAX_EXPERTS,
-    NodeId, Round, Sketches,
+    MAX_SLICES, NodeId, Round, Sketches,
 };
 
 /// Largest proxies that ride inside an advert.
@@ -43,6 +43,8 @@ pub enum Body {
     Unmask(Unmask),
     /// "I have deleted what these withdrawals name."
     Removed(Removed),
+    /// "I have averaged these slices of what was proposed."
+    Slices(Slices),
 }
 
 /// A finished local update.
@@ -152,6 +154,9 @@ pub struct Global {
     /// The words that took the masks off the sum, and who said them, where sums are masked.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unmasked: Vec<(NodeId, AdvertId)>,
+    /// Which two averaged each slice of the mean, and their words that say so, where it was averaged in slices.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub slices: Vec<(NodeId, AdvertId)>,
 }
 
 /// A frozen private module on offer (PM-MoE), or the word that its owner keeps it.
@@ -196,16 +201,39 @@ pub struct Removal {
     pub kept: u32,
 }
 
+/// Slices of a mean that a member has averaged. A later word of the same proposal names the former ones, too.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Slices {
+    /// The hash of the proposal that names the members.
+    pub of: Bytes32,
+    /// The slices, by number.
+    pub means: Vec<SliceMean>,
+}
+
+/// One slice of a mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SliceMean {
+    /// Its number, from 0 on.
+    pub slice: u32,
+    /// Its bytes: those that the file of the mean has in this place.
+    pub mean: BlobRef,
+}
+
 /// Proof that a node closed a round wrongly: its own signed words. Whoever doubts it recomputes the mean.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// Who said it.
     pub accused: NodeId,
-    /// The advert with the false `Global`. Whoever has not heard it can ask for it by this name.
+    /// The advert with the false `Global`, or with a false slice. Whoever has not heard it can ask for it by this name.
     pub evidence: AdvertId,
-    /// What the mean of its members really is.
+    /// What the mean of its members, or the slice, really is.
     pub actual: BlobId,
+    /// The slice that is false, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<u32>,
 }
 
 impl Body {
@@ -222,6 +250,7 @@ impl Body {
             Self::Agree(_) => "agree",
             Self::Unmask(_) => "unmask",
             Self::Removed(_) => "removed",
+            Self::Slices(_) => "slices",
         }
     }
 
@@ -250,6 +279,7 @@ impl Body {
             Self::Global(global) => global.blobs(),
             Self::Pool(offer) => offer.blob.into_iter().collect(),
             Self::Propose(proposal) => shared_of(&proposal.members).collect(),
+            Self::Slices(slices) => slices.means.iter().map(|slice| slice.mean).collect(),
             Self::Withdraw(_) | Self::Leave | Self::Fault(_) => Vec::new(),
             Self::Agree(_) | Self::Unmask(_) | Self::Removed(_) => Vec::new(),
         }
@@ -270,12 +300,24 @@ impl Body {
             }
             Self::Removed(removed) => removed.check(),
             Self::Propose(proposal) => check_members(&proposal.members),
+            Self::Slices(slices) => slices.check(),
             Self::Unmask(said) if said.shares.len() > MAX_HOLDERS => {
                 Err(AdvertError::Bounds("too many shares"))
             }
             Self::Pool(_) | Self::Withdraw(_) | Self::Leave | Self::Fault(_) => Ok(()),
             Self::Agree(_) | Self::Unmask(_) => Ok(()),
         }
+    }
+}
+
+impl Slices {
+    fn check(&self) -> Result<(), AdvertError> {
+        let is_ordered = self.means.is_sorted_by(|a, b| a.slice < b.slice);
+        let is_known = self.means.iter().all(|mean| mean.slice < MAX_SLICES);
+        if self.means.is_empty() || !is_ordered || !is_known {
+            return Err(AdvertError::Bounds("malformed slices of a mean"));
+        }
+        Ok(())
     }
 }
 
@@ -369,7 +411,19 @@ impl Global {
             hasher.update(node.as_bytes());
             hasher.update(advert.as_bytes());
         }
+        if !self.slices.is_empty() {
+            hasher.update(b"slices");
+        }
+        for (node, advert) in &self.slices {
+            hasher.update(node.as_bytes());
+            hasher.update(advert.as_bytes());
+        }
         ClosingId::from_bytes(*hasher.finalize().as_bytes())
+    }
+
+    /// Visits the words on which the mean rests, and who said them: those that took masks off, or that name slices.
+    pub fn words(&self) -> impl Iterator<Item = (NodeId, AdvertId)> + '_ {
+        self.unmasked.iter().chain(&self.slices).copied()
     }
 
     fn blobs(&self) -> Vec<BlobRef> {
@@ -379,6 +433,9 @@ impl Global {
     fn check(&self) -> Result<(), AdvertError> {
         if self.unmasked.len() > MAX_HOLDERS + 1 {
             return Err(AdvertError::Bounds("too many words that take masks off"));
+        }
+        if self.slices.len() > 2 * MAX_SLICES as usize {
+            return Err(AdvertError::Bounds("too many slices of a mean"));
         }
         check_members(&self.members)
     }

@@ -26,6 +26,10 @@ crate::config! {
         /// they alone are averaged. The updates of the others reach those who follow them, and a node follows a quarter as
         /// many at most.
         broadcast_set: u32 = 256,
+        /// Most slices into which a shared part of more than 1 MiB is divided, each averaged by another member, so that
+        /// nobody fetches all parts of all (1 to 256). With 1, whoever closes a round averages all. Robust rules look at
+        /// each slice by itself. Masked sums and statistics are not divided.
+        slices: u32 = 1,
     }
 }
 

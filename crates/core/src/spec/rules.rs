@@ -9,7 +9,7 @@ use super::{
 use crate::config::ConfigError;
 use crate::limits::{FEWEST_MEMBERS, MOST_ROUNDS};
 use crate::masked::MAX_HOLDERS;
-use crate::{Exchange, HyperValue, MAX_EXPERTS, Rule};
+use crate::{Exchange, HyperValue, MAX_EXPERTS, MAX_SLICES, Rule};
 
 /// Whether a key is in its range, which key, and which range.
 type Check = (bool, &'static str, &'static str);
@@ -296,6 +296,16 @@ fn round(round: &RoundSpec, spec: &FederationSpec) -> Vec<Check> {
             (64..=512).contains(&round.broadcast_set),
             "round.broadcast_set",
             "64 to 512",
+        ),
+        (
+            (1..=MAX_SLICES).contains(&round.slices),
+            "round.slices",
+            "1 to 256",
+        ),
+        (
+            round.slices == 1 || spec.privacy.sums != Sums::Masked,
+            "round.slices",
+            "1 where sums are masked, which are not divided",
         ),
     ]
 }

@@ -1,10 +1,12 @@
 //! Closing the open round: what is ordered, proposed and announced.
 
-use fednode_core::Body;
+use fednode_core::{BlobRef, Body, NodeId};
 
 use super::Aggregator;
-use crate::closing::{Base, Step, Surroundings};
-use crate::event::{AverageReport, Output, Purpose, Timer};
+use crate::closing::{Base, Mean, Step, Surroundings};
+use crate::event::{
+    AverageReport, Fetch, FetchKind, JoinPurpose, JoinReport, Output, Purpose, Timer,
+};
 
 impl Aggregator {
     pub(super) fn order_mean(&mut self) {
@@ -24,13 +26,47 @@ impl Aggregator {
         match self.open.closer.next(base, self.draws, around) {
             Some(Step::Average(order)) => self.outbox.push(Output::Average(order)),
             Some(Step::Propose(round, proposal)) => {
-                let until = self.now + patience;
+                let of_slices = self.open.closer.slices_until();
+                let until = of_slices.unwrap_or(self.now + patience);
                 self.outbox.set_timer(Timer::Unmask(round), until);
-                let late = self.now + 2 * self.spec.round.grace();
-                self.outbox.set_timer(Timer::Opened(round), late);
+                if of_slices.is_none() {
+                    let late = self.now + 2 * self.spec.round.grace();
+                    self.outbox.set_timer(Timer::Opened(round), late);
+                }
                 self.outbox.publish(round, Body::Propose(proposal));
             }
+            Some(Step::Join(order)) => self.outbox.push(Output::Join(Box::new(order))),
+            Some(Step::Fetch(parts)) => self.fetch_all(parts),
             None => {}
+        }
+    }
+
+    /// Slices did not come: fetches all parts.
+    fn fetch_all(&mut self, parts: Vec<(NodeId, BlobRef)>) {
+        for (node, blob) in parts {
+            self.outbox.push(Output::Fetch(Fetch {
+                blob,
+                kind: FetchKind::Shared,
+                from: vec![node],
+                base: self.head().mean.map(|mean| mean.id),
+                until: self.now + self.spec.round.deadline(),
+            }));
+        }
+    }
+
+    pub(super) fn handle_joined(&mut self, report: &JoinReport) {
+        match report.purpose {
+            JoinPurpose::Close => self.on_joined(report),
+            JoinPurpose::Verify(trial) => self.on_recomputed(trial, report.mean),
+            JoinPurpose::Follow => debug_assert!(false, "an aggregator adopts nothing"),
+        }
+    }
+
+    fn on_joined(&mut self, report: &JoinReport) {
+        match self.open.closer.on_joined(report) {
+            Ok(mean) => self.announce(mean),
+            Err(Some(Step::Fetch(parts))) => self.fetch_all(parts),
+            Err(_) => {}
         }
     }
 
@@ -52,7 +88,19 @@ impl Aggregator {
         let Some(mean) = self.open.closer.on_averaged(report, &mut self.outbox) else {
             return;
         };
-        let Some(parent) = self.parent() else {
+        for node in self.open.closer.withheld() {
+            self.view.doubt(node);
+        }
+        self.announce(mean);
+    }
+
+    fn announce(&mut self, mean: Mean) {
+        let previous = self.head().closing;
+        let parent = self.parent().filter(|parent| {
+            let parent = *parent;
+            mean.is_of(Base { previous, parent })
+        });
+        let Some(parent) = parent else {
             return self.open.closer.reopen();
         };
         let round = mean.round;

@@ -7,15 +7,15 @@
 
 use std::time::Duration;
 
-use fednode_core::{BlobRef, Body, Fault, NodeId, Round};
+use fednode_core::{BlobRef, Body, NodeId, Round};
 
 use super::Aggregator;
 use crate::chain::{self, Judge};
-use crate::event::{Arrival, Fetch, FetchKind, Note, Output, Timer};
-use crate::follower::{Announced, Closed};
+use crate::event::{Arrival, Fetch, FetchKind, JoinOrder, JoinPurpose, Note, Output, Timer};
+use crate::follower::{Announced, Closed, Follower};
 use crate::masks::FALSE_SHARES;
 use crate::quorum::Patience;
-use crate::trials::Step;
+use crate::trials::{Step, What};
 
 impl Aggregator {
     /// Looks for the closing that this one should follow, and recomputes its mean unless most have gone on from it.
@@ -93,6 +93,18 @@ impl Aggregator {
         }
         // One trial at a time: only the best closing can be followed.
         self.trials.clear();
+        if let Some(slices) = Follower::slices(&self.view, &closed) {
+            // Each slice is looked at by those who draw it. Here it matters what they are together.
+            let (round, until) = (closed.round, self.now + self.spec.round.deadline());
+            let number = self.trials.begin_slices(closed, None, What::Slices);
+            return self.outbox.push(Output::Join(Box::new(JoinOrder {
+                round,
+                purpose: JoinPurpose::Verify(number),
+                slices,
+                closer: Some(author),
+                until,
+            })));
+        }
         let mut fetched = Vec::new();
         let masked = self.chain.masked(&self.view, &closed);
         if self.schedule.masks() && masked.is_none() {
@@ -125,18 +137,15 @@ impl Aggregator {
 
     /// The mean was recomputed, or could not be (`None`).
     pub(super) fn on_recomputed(&mut self, number: u32, mean: Option<BlobRef>) {
-        let Some((closed, _)) = self.trials.end(number, mean) else {
+        let Some(ended) = self.trials.end(number, mean) else {
             return;
         };
         self.trials.clear();
+        let mut faults = mean.map_or(Vec::new(), |actual| ended.faults(actual));
+        let closed = ended.closed;
         match mean {
-            Some(mean) if mean.id != closed.global.mean.id => {
+            Some(_) if let Some(fault) = faults.pop() => {
                 let reason = format!("signed a false mean for round {}", closed.round);
-                let fault = Fault {
-                    accused: closed.author,
-                    evidence: closed.advert,
-                    actual: mean.id,
-                };
                 // Everybody hears of it: whoever followed that mean can recompute it, too.
                 self.outbox.publish(closed.round, Body::Fault(fault));
                 self.view.refute(closed.global.id(closed.round));

@@ -78,6 +78,9 @@ impl Closer {
         seed: DrawSeed,
         around: Surroundings<'_>,
     ) -> Option<Step> {
+        if self.is_divided(base, seed) {
+            return self.next_slices(base, seed, around);
+        }
         if !self.schedule.masks() {
             return self.order_mean(base, seed).map(Step::Average);
         }
@@ -145,9 +148,9 @@ impl Closer {
         });
     }
 
-    /// Tells whether members were asked to take masks off.
+    /// Tells whether members were asked to take masks off, or to average slices.
     pub(crate) fn has_proposed(&self) -> bool {
-        self.masked.proposed.is_some()
+        self.masked.proposed.is_some() || self.waits_for_slices()
     }
 
     /// Orders the mean once enough members have said what takes the masks off.

@@ -8,14 +8,14 @@
 
 use std::time::Duration;
 
-use fednode_core::{BlobId, BlobRef, Body, Fault, NodeId, Round};
+use fednode_core::{AdvertId, BlobId, BlobRef, Body, Fault, Global, NodeId, Round};
 
 use super::phase::Phase;
 use super::shared::Shared;
 use crate::event::{Arrival, Note, Output};
 use crate::follower::Closed;
 use crate::masks::FALSE_SHARES;
-use crate::trials::{Known, Step};
+use crate::trials::{Ended, Known, Step, What};
 
 /// A blob is held, or cannot be had: trials that waited for it go on.
 pub(super) fn resolve(phase: &mut Phase, shared: &mut Shared, arrival: Arrival) {
@@ -35,19 +35,28 @@ pub(super) fn on_recomputed(
     number: u32,
     mean: Option<BlobRef>,
 ) {
-    let Some((closed, accuser)) = shared.trials.end(number, mean) else {
+    let Some(ended) = shared.trials.end(number, mean) else {
         return;
     };
+    let faults = mean.map_or(Vec::new(), |actual| ended.faults(actual));
+    let signed = ended.signed();
+    let Ended {
+        closed,
+        accuser,
+        what,
+    } = ended;
     match mean {
-        Some(actual) if actual.id != closed.global.mean.id => {
-            convict(phase, shared, closed, actual.id);
+        Some(_) if !faults.is_empty() => {
+            for fault in faults {
+                convict(phase, shared, &closed, fault);
+            }
         }
         Some(actual) => {
-            if let Some(exchange) = phase.exchange_mut() {
-                exchange.acquit(&closed, Some(actual.id));
-            }
-            if let Some(accuser) = accuser {
-                strike_false_accuser(shared, accuser, closed.author);
+            // A slice is not the mean.
+            let mean = (!matches!(what, What::Slice(_))).then_some(actual.id);
+            acquit(phase, shared, &closed, mean);
+            if let Some((accuser, (accused, _))) = accuser.zip(signed.first().copied()) {
+                strike_false_accuser(shared, accuser, accused);
             }
         }
         // Its author counted these parts, so it holds them; that nobody can get them speaks against it.
@@ -55,29 +64,48 @@ pub(super) fn on_recomputed(
             shared.view.doubt(closed.author);
             phase.give_up_on_mean(shared, closed.global.mean.id);
         }
-        None => {
-            if let Some(exchange) = phase.exchange_mut() {
-                exchange.acquit(&closed, None);
-            }
-        }
+        None => acquit(phase, shared, &closed, None),
     }
 }
 
-fn convict(phase: &mut Phase, shared: &mut Shared, closed: Closed, actual: BlobId) {
-    let (accused, round) = (closed.author, closed.round);
+/// A trial ended without a verdict against the closing, of which another slice may still be tried.
+fn acquit(phase: &mut Phase, shared: &Shared, closed: &Closed, mean: Option<BlobId>) {
+    let is_open = shared.trials.has_open(closed.author, &closed.global);
+    if let Some(exchange) = phase.exchange_mut().filter(|_| !is_open) {
+        exchange.acquit(closed, mean);
+    }
+}
+
+/// The slices of a mean are something else together than whoever closed the round has signed.
+pub(super) fn on_false_join(
+    phase: &mut Phase,
+    shared: &mut Shared,
+    closed: Closed,
+    actual: BlobRef,
+) {
+    let fault = Fault {
+        accused: closed.author,
+        evidence: closed.advert,
+        actual: actual.id,
+        slice: None,
+    };
+    convict(phase, shared, &closed, fault);
+}
+
+fn convict(phase: &mut Phase, shared: &mut Shared, closed: &Closed, fault: Fault) {
+    let (accused, round) = (fault.accused, closed.round);
     shared.outbox.note(Note::CheatFound {
         node: accused,
         round,
     });
-    let fault = Fault {
-        accused,
-        evidence: closed.advert,
-        actual,
-    };
     shared.outbox.publish(round, Body::Fault(fault));
     shared.view.refute(closed.global.id(round));
     let reason = format!("signed a false mean for round {round}");
     ban(phase, shared, accused, reason);
+    // Whoever closed the round may be another one than who lied about a slice: the mean is not to be had any more.
+    if accused != closed.author {
+        phase.give_up_on_mean(shared, closed.global.mean.id);
+    }
 }
 
 /// A node told some one thing and others another, and both are here.
@@ -138,17 +166,23 @@ fn strike_false_accuser(shared: &mut Shared, accuser: NodeId, accused: NodeId) {
     shared.outbox.strike(accuser, reason);
 }
 
-/// Returns the closing that an accusation names, if it was heard and all its members have signed so: others cost nobody a
+/// Returns the closing that an accusation is about, if it was heard and all its members have signed so: others cost nobody a
 /// fetch, since an accuser could invent as many as it likes.
 fn accused_closing(shared: &Shared, fault: &Fault) -> Option<Closed> {
-    let is_it =
-        |closed: &&Closed| (closed.author, closed.advert) == (fault.accused, fault.evidence);
+    let named = (fault.accused, fault.evidence);
+    let is_about = |author: NodeId, advert: AdvertId, global: &Global| match fault.slice {
+        None => (author, advert) == named,
+        Some(slice) => {
+            let pair = global.slices.chunks_exact(2).nth(slice as usize);
+            pair.is_some_and(|pair| pair.contains(&named))
+        }
+    };
+    let is_it = |closed: &&Closed| is_about(closed.author, closed.advert, &closed.global);
     if let Some(followed) = shared.recent().find(is_it) {
         return Some(followed.clone());
     }
     let mut announced = shared.view.globals();
-    let said =
-        announced.find(|said| said.author == fault.accused && said.advert == fault.evidence)?;
+    let said = announced.find(|said| is_about(said.author, said.advert, said.global))?;
     let judge = shared.judge(Duration::ZERO);
     let is_confirmed = judge.is_confirmed(said);
     is_confirmed.then(|| Closed::from(said))
@@ -167,16 +201,38 @@ pub(super) fn on_accusation(
     if [accused, shared.me].contains(&accuser) || accused == shared.me {
         return;
     }
+    // Who has found the same is no false accuser.
+    if shared.view.is_banned(accused) {
+        return;
+    }
     let Some(closed) = accused_closing(shared, fault) else {
         return;
     };
-    match shared.trials.accuse(accused, &closed.global, accuser) {
+    let slice = fault.slice;
+    let known = if closed.global.slices.is_empty() {
+        shared.trials.accuse(accused, &closed.global, accuser)
+    } else {
+        let (author, global) = (closed.author, &closed.global);
+        let by = (slice, accuser);
+        shared.trials.accuse_slices(author, global, by)
+    };
+    match known {
         Known::Recomputed => strike_false_accuser(shared, accuser, accused),
         Known::Open | Known::Impossible => {}
         Known::Nothing if !shared.can_recompute(&closed) => {}
         Known::Nothing => {
-            phase.put_on_trial(accused, &closed.global);
-            shared.begin_trial(closed, Some(accuser));
+            let (author, global) = (closed.author, closed.global.clone());
+            let is_tried = match slice {
+                Some(_) => shared.begin_trial_of_slice(closed, Some(accuser), slice),
+                None if !global.slices.is_empty() => shared.begin_trial_of_slices(closed, accuser),
+                None => {
+                    shared.begin_trial(closed, Some(accuser));
+                    true
+                }
+            };
+            if is_tried {
+                phase.put_on_trial(author, &global);
+            }
         }
     }
 }

@@ -226,8 +226,15 @@ impl Exchanging {
     }
 
     pub(super) fn on_turn_to_act(&mut self, shared: &mut Shared, round: Round) {
-        if shared.averages() && self.lacks_mean_of(round) {
-            self.exchange.acting = Some(Acting::begin(shared, round));
+        if !shared.averages() || !self.lacks_mean_of(round) {
+            return;
+        }
+        // Somebody closes the round already, and waits for slices. It may be this node.
+        let is_acting = self.exchange.acting.is_some() && shared.spec.round.slices > 1;
+        match self.exchange.slices_until(shared.now) {
+            _ if is_acting => {}
+            Some(until) => shared.outbox.set_timer(Timer::Act(round), until),
+            None => self.exchange.acting = Some(Acting::begin(shared, round)),
         }
     }
 
@@ -238,7 +245,9 @@ impl Exchanging {
         }
         // A mean that is under way has its time, but nothing has more than this phase.
         let end = self.exchange.end(shared);
-        if !self.exchange.mean.lacks_candidate() && shared.now < end {
+        let is_under_way = !self.exchange.mean.lacks_candidate()
+            || self.exchange.slices_until(shared.now).is_some();
+        if is_under_way && shared.now < end {
             shared.outbox.set_timer(Timer::GiveUp(round), end);
             return Phase::Exchanging(self);
         }

@@ -39,6 +39,7 @@ mod planning;
 mod pooling;
 mod proxies;
 mod shared;
+mod slicing;
 mod training;
 
 use std::collections::BTreeSet;
@@ -55,7 +56,11 @@ use self::exchange::Exchange;
 use self::memory::Memory;
 use self::phase::Phase;
 use self::shared::Shared;
-use crate::event::{Arrival, AverageReport, FetchKind, Input, Output, Purpose, Timer};
+use crate::event::{
+    Arrival, AverageReport, FetchKind, Input, JoinPurpose, JoinReport, Output, Purpose,
+    SliceReport, Timer,
+};
+use crate::follower::Follower;
 use crate::image::{self, ForeignImage};
 use crate::light;
 use crate::state::{Head, Phase as PhaseName, State};
@@ -179,6 +184,8 @@ impl Node {
             Input::Pooled(report) => self.react(|phase, shared| phase.on_pooled(shared, &report)),
             Input::Timer(timer) => self.react(|phase, shared| phase.on_timer(shared, timer)),
             Input::Leave => self.shared.outbox.publish(self.round(), Body::Leave),
+            Input::Sliced(report) => self.handle_sliced(&report),
+            Input::Joined(report) => self.handle_joined(&report),
         }
         // Whatever came in may have been the last thing that was waited for.
         self.react(Phase::advance);
@@ -230,6 +237,7 @@ impl Node {
         let mut needed = self.phase.blobs();
         needed.extend(self.shared.memory.blobs());
         needed.extend(self.shared.trials.blobs());
+        needed.extend(self.shared.slices());
         needed.extend(means.chain(head.parent));
         needed
     }
@@ -339,6 +347,8 @@ impl Node {
             }
             Body::Leave => self.handle_departure(author),
             Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) => self.handle_word(author, round),
+            // The closing of the round may go on.
+            Body::Slices(_) => self.close_if_ready(),
             Body::Pool(_) | Body::Removed(_) => {}
         }
     }
@@ -432,6 +442,58 @@ impl Node {
             Purpose::Close => self.phase.on_averaged(shared, report),
             Purpose::Verify(number) => {
                 audit::on_recomputed(&mut self.phase, shared, number, report.mean);
+            }
+        }
+    }
+
+    fn handle_sliced(&mut self, report: &SliceReport) {
+        let shared = &mut self.shared;
+        match report.purpose {
+            Purpose::Close => {
+                if let Some(exchange) = self.phase.exchange_mut() {
+                    exchange.on_sliced(shared, report);
+                }
+            }
+            Purpose::Verify(number) => {
+                audit::on_recomputed(&mut self.phase, shared, number, report.mean);
+            }
+        }
+    }
+
+    fn handle_joined(&mut self, report: &JoinReport) {
+        match report.purpose {
+            JoinPurpose::Close => {
+                if let Some(exchange) = self.phase.exchange_mut() {
+                    exchange.on_joined_to_close(&mut self.shared, report);
+                }
+            }
+            JoinPurpose::Follow => self.follow_joined(report),
+            JoinPurpose::Verify(number) => {
+                audit::on_recomputed(&mut self.phase, &mut self.shared, number, report.mean);
+            }
+        }
+    }
+
+    /// The slices of the mean that is about to be followed are here. If they are another mean than was signed, that convicts whoever
+    /// signed it. If one of them cannot be had, the mean is fetched as a whole.
+    fn follow_joined(&mut self, report: &JoinReport) {
+        let exchange = self.phase.exchange_mut();
+        let Some(closed) = exchange.and_then(|exchange| exchange.mean.candidate().cloned()) else {
+            return;
+        };
+        let slices = Follower::slices(&self.shared.view, &closed).unwrap_or_default();
+        if !slices.iter().map(|(_, slice)| &slice.id).eq(&report.slices) {
+            return;
+        }
+        match report.mean {
+            Some(mean) if mean.id == closed.global.mean.id => {
+                self.handle_arrival(Arrival::Held(mean.id));
+            }
+            Some(actual) => audit::on_false_join(&mut self.phase, &mut self.shared, closed, actual),
+            None => {
+                if let Some(exchange) = self.phase.exchange_mut() {
+                    exchange.fetch_whole(&mut self.shared, &closed);
+                }
             }
         }
     }

@@ -93,7 +93,7 @@ impl Phase {
     pub(super) fn advance(self, shared: &mut Shared) -> Self {
         match self {
             Self::Joining(joining) => joining.advance(shared),
-            Self::Training(training) => {
+            Self::Training(mut training) => {
                 // Who is late for the round still helps the others to open its sum.
                 training.exchange.agree(shared);
                 Self::Training(training)
@@ -177,7 +177,8 @@ impl Phase {
                 phase.consider_globals(shared);
             }
             (_, Timer::Join | Timer::Takeover(_) | Timer::Act(_)) => {}
-            (_, Timer::GiveUp(_) | Timer::Pool(_)) => {}
+            // It only wakes the node: whose turn it is follows from the time.
+            (_, Timer::GiveUp(_) | Timer::Pool(_) | Timer::Slices(_)) => {}
         }
         self
     }

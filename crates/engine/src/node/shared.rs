@@ -80,6 +80,9 @@ pub(super) struct Shared {
     /// The closings that were followed last, the newest last.
     recent: VecDeque<Closed>,
     pub(super) following: Following,
+    /// Slices of means that this node has averaged lately: others may still fetch them.
+    #[serde(default)]
+    pub(super) slices: VecDeque<(Round, BlobId)>,
     /// Empty between two inputs.
     #[serde(skip)]
     pub(super) outbox: Outbox,
@@ -114,6 +117,7 @@ impl Shared {
             refused: VecDeque::new(),
             recent: VecDeque::new(),
             following: Following::default(),
+            slices: VecDeque::new(),
             outbox: Outbox::default(),
             schedule,
             spec,
@@ -172,7 +176,7 @@ impl Shared {
         let was_tried = self.trials.know(closed.author, &closed.global);
         self.trials.clear();
         // A false mean is not safe once it is followed: now and then one is recomputed beside the next round.
-        let looks_back = self.trains() && self.audits_now(b"fednode look back 1", closed.round);
+        let looks_back = self.trains() && self.audits_now(b"fednode look back 1", closed);
         if looks_back && !was_tried && closed.author != self.me {
             self.begin_trial(closed.clone(), None);
         }
@@ -182,9 +186,12 @@ impl Shared {
         }
     }
 
-    /// Tells whether this node draws an audit in a round; nobody else can know.
-    fn audits_now(&self, purpose: &[u8], round: Round) -> bool {
-        happens(self.spec.round.audit, purpose, self.audits, round, self.me)
+    /// Tells whether this node draws an audit of a closing; nobody else can know.
+    fn audits_now(&self, purpose: &[u8], closed: &Closed) -> bool {
+        // Of a mean in slices an audit recomputes one, so there are as many times as many, up to one in every round.
+        let slices = (closed.global.slices.len() / 2).max(1) as f64;
+        let probability = (self.spec.round.audit * slices).min(1.0);
+        happens(probability, purpose, self.audits, closed.round, self.me)
     }
 
     /// Visits the closings that were followed last.
@@ -405,6 +412,10 @@ impl Shared {
         if self.trials.know(author, &closed.global) || !self.can_recompute(&closed) {
             return;
         }
+        if !closed.global.slices.is_empty() {
+            self.begin_trial_of_slice(closed, accuser, None);
+            return;
+        }
         let masked = self.chain.masked(&self.view, &closed);
         for (node, blob) in self.trials.begin(closed, accuser, masked) {
             self.fetch(blob, FetchKind::Shared, vec![node, author]);
@@ -413,10 +424,11 @@ impl Shared {
 
     /// Tells whether a closed round is recomputed before it is followed: by a draw, or because everybody does.
     pub(super) fn must_verify(&self, closed: &Closed) -> bool {
-        if !self.can_recompute(closed) {
+        // Two have averaged each slice. One that both have falsified is looked for beside the next round.
+        if !self.can_recompute(closed) || !closed.global.slices.is_empty() {
             return false;
         }
-        let drawn = self.audits_now(b"fednode audit 1", closed.round);
+        let drawn = self.audits_now(b"fednode audit 1", closed);
         let is_doubtful = self.view.is_banned(closed.author);
         let wanted = drawn || self.judges_parts_of(closed) || self.is_only_sum(closed);
         self.everybody_verifies(closed) || is_doubtful || closed.author != self.me && wanted
@@ -458,7 +470,7 @@ impl Shared {
 
 /// Returns how long a part or a mean may be on its way. What is slower than [`SLOWEST`] is not coming: whoever signs a
 /// closing and serves nothing of it must not hold everybody up until the deadline.
-fn longest_transfer(bytes: u64, times: &RoundSpec) -> Duration {
+pub(super) fn longest_transfer(bytes: u64, times: &RoundSpec) -> Duration {
     let slow = Duration::from_secs(bytes / SLOWEST);
     slow.max(4 * times.grace()).min(times.deadline())
 }

@@ -95,9 +95,9 @@ impl Closings {
         self.said.push(Said { id, advert });
         if !self.evidence.is_empty() {
             let members = self.iter().flat_map(|said| &said.global.members);
-            let words = self.iter().flat_map(|said| &said.global.unmasked);
+            let words = self.iter().flat_map(|said| said.global.words());
             let named = members.map(|member| member.advert);
-            let named = named.chain(words.map(|(_, advert)| *advert)).collect();
+            let named = named.chain(words.map(|(_, advert)| advert)).collect();
             self.evidence.keep(&named);
         }
     }

@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::encoding::{proxies_by_round, shared_list, shared_option};
 
-/// Most words about masked sums that are kept of a node: a proposal, an agreement and an unmasking in each of some rounds.
+/// Most words on the way to a mean that are kept of a node: a proposal, an agreement and an unmasking, or a proposal and some
+/// slices, in each of some rounds.
 const MAX_WORDS: usize = 9;
 
 /// What is known of a node. Small, since a simulation has millions: of most, one update was heard.
@@ -44,7 +45,7 @@ pub(super) struct More {
     /// The newest offer of a private module.
     #[serde(with = "shared_option")]
     pub(super) offer: Option<Arc<Accepted>>,
-    /// What it said of masked sums, the newest last.
+    /// What it said on the way to a mean, of masked sums or of slices; the newest last.
     #[serde(default, with = "shared_list")]
     pub(super) words: Vec<Arc<Accepted>>,
 }
@@ -141,7 +142,7 @@ impl NodeView {
         self.met == Some(Role::Aggregator) && self.newest == Round::ZERO
     }
 
-    /// Keeps what it says of a masked sum.
+    /// Keeps what it says on the way to a mean.
     pub(super) fn keep_word(&mut self, advert: &Arc<Accepted>) {
         let words = &mut self.more.get_or_insert_default().words;
         if words.iter().all(|known| known.id != advert.id) {
@@ -150,7 +151,7 @@ impl NodeView {
         }
     }
 
-    /// Visits what it said of masked sums, the newest first.
+    /// Visits what it said on the way to a mean, the newest first.
     pub(super) fn words(&self) -> impl Iterator<Item = &Accepted> {
         let words = self.more.iter().flat_map(|more| more.words.iter().rev());
         words.map(Arc::as_ref)

@@ -1,15 +1,16 @@
-//! What members said of masked sums: proposals, agreements, and what takes masks off.
+//! What members said on the way to a mean: proposals, agreements, what takes masks off, and slices that they have averaged.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fednode_core::masked::{Bytes32, Proposal};
-use fednode_core::{Accepted, AdvertId, Body, NodeId, Round};
+use fednode_core::{Accepted, AdvertId, Body, NodeId, Round, Slices};
 
 use super::{NodeView, View};
 use crate::masks::{Sum, Word};
+use crate::slices::SaidSlice;
 
 impl View {
-    /// Returns what a node said of a masked sum, by its name.
+    /// Returns what a node said on the way to a mean, by its name.
     pub(crate) fn word(&self, node: NodeId, advert: AdvertId) -> Option<&Accepted> {
         let known = self.nodes.get(node);
         let mut words = known.into_iter().flat_map(NodeView::words);
@@ -17,7 +18,7 @@ impl View {
         heard.or_else(|| self.closings.evidence(advert))
     }
 
-    /// Visits what was proposed to be added up in a round, and by whom.
+    /// Visits what was proposed to be added up or averaged in a round, and by whom.
     pub(crate) fn proposals(&self, round: Round) -> impl Iterator<Item = (NodeId, &Proposal)> {
         self.words_of(round).filter_map(|word| match &word.body {
             Body::Propose(proposal) => Some((word.author, proposal)),
@@ -49,6 +50,33 @@ impl View {
         // Whoever says it twice counts once.
         words.dedup_by_key(|word| word.author);
         words
+    }
+
+    /// Returns the slices of a proposal of a round that have been averaged, by number and author. Of each author its newest
+    /// word counts, which names all of its slices.
+    pub(crate) fn slices(&self, round: Round, of: Bytes32) -> Vec<SaidSlice> {
+        let mut newest: BTreeMap<NodeId, (&Accepted, &Slices)> = BTreeMap::new();
+        for word in self.words_of(round) {
+            let Body::Slices(said) = &word.body else {
+                continue;
+            };
+            let known = newest.get(&word.author);
+            let is_newer = known.is_none_or(|(known, _)| known.sequence < word.sequence);
+            if said.of == of && is_newer {
+                newest.insert(word.author, (word, said));
+            }
+        }
+        let slices = newest.values().flat_map(|(word, said)| {
+            said.means.iter().map(|mean| SaidSlice {
+                author: word.author,
+                advert: word.id,
+                slice: mean.slice,
+                mean: mean.mean,
+            })
+        });
+        let mut slices: Vec<SaidSlice> = slices.collect();
+        slices.sort_unstable_by_key(|said| (said.slice, said.author));
+        slices
     }
 
     /// Tells whether a node agreed to two sets of survivors of a round, or takes masks off for two. Its signed words are the

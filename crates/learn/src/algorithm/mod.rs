@@ -94,6 +94,7 @@ use crate::metric;
 use crate::noised;
 use crate::optimizer::{Method, StepRule};
 use crate::private;
+use fednode_mix::rule::{self, Takes};
 
 pub(crate) use context::differentiate;
 pub use context::{Differentiated, RoundContext, StepContext};
@@ -496,7 +497,22 @@ pub fn fill_exchange(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     private::protect(spec)?;
     noised::mask(spec)?;
     noised::check_groups(spec)?;
-    can_be_masked(spec)
+    can_be_masked(spec)?;
+    can_be_divided(spec)
+}
+
+/// A rule that knows tensors by their names cannot look at slices of them.
+fn can_be_divided(spec: &FederationSpec) -> Result<(), ConfigError> {
+    let averaging = spec.exchange.averaging.as_ref();
+    let rule = averaging.and_then(|averaging| rule::find(averaging.rule.name()));
+    let is_whole = rule.is_some_and(|rule| rule.takes == Takes::PartsOfItsAlgorithm);
+    if spec.round.slices > 1 && is_whole {
+        return Err(ConfigError(format!(
+            "`round.slices` must be 1 with `{}`, whose parts are averaged by a rule that looks at each as a whole",
+            spec.algorithm
+        )));
+    }
+    Ok(())
 }
 
 /// Returns the spec's hyper-parameters. Under masks nobody can compare parts, so what averages is the mean unless the spec names a

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -20,6 +21,7 @@ use super::job::Run;
 use super::link::{self, Link, LinkError};
 use super::packing::{Packing, Workbench};
 use super::spares::Spares;
+use super::window::Window;
 use super::{MAX_IN_FLIGHT, MAX_OUTBOUND, STALL, Wish};
 use crate::identity::peer_id;
 use crate::roster::Roster;
@@ -122,6 +124,28 @@ pub(super) struct Job {
 }
 
 impl Job {
+    fn new(blob: BlobRef, packing: Option<Packing>) -> Self {
+        let start = State::Running {
+            done: 0,
+            all: blob.n_segments() as usize,
+            providers: "nobody was asked yet".to_owned(),
+        };
+        Self {
+            packing,
+            providers: Mutex::default(),
+            state: watch::Sender::new(start),
+            may_detour: AtomicBool::new(false),
+        }
+    }
+
+    /// Takes what a caller knows. Later ones may know more providers; the job looks at the set again and again.
+    fn join(&self, providers: Vec<NodeId>, detours: Detours) {
+        lock(&self.providers).extend(providers);
+        if detours == Detours::Allowed {
+            self.may_detour.store(true, Ordering::Relaxed);
+        }
+    }
+
     /// Tells whether any of its callers allows detours.
     pub(super) fn may_detour(&self) -> bool {
         self.may_detour.load(Ordering::Relaxed)
@@ -199,6 +223,30 @@ impl Fetcher {
         }
     }
 
+    /// Fetches some segments of a blob into memory.
+    pub(crate) async fn fetch_window(
+        &self,
+        request: Request,
+        segments: Range<u32>,
+    ) -> Result<(Fetched, Vec<u8>), FetchError> {
+        let (blob, deadline) = (request.blob, request.deadline);
+        if blob.size > MAX_BLOB_BYTES {
+            return Err(FetchError::TooLarge(blob.size));
+        }
+        let window = Arc::new(Window::new(self.0.store.clone(), blob, segments));
+        let job = Arc::new(Job::new(blob, request.packing));
+        job.join(request.providers, request.detours);
+        let run = Run::new(self.0.clone(), blob, job.clone()).into_window(window.clone());
+        let fetched = tokio::select! {
+            () = self.0.cancel.cancelled() => return Err(FetchError::Closed),
+            fetched = timeout(deadline, run.go()) => fetched,
+        };
+        match fetched {
+            Ok(fetched) => Ok((fetched?, window.take())),
+            Err(_) => Err(late(blob, deadline, &job.state.borrow())),
+        }
+    }
+
     /// Returns how many segments of a blob under way are stored.
     pub(super) fn segments_of(&self, blob: &BlobRef) -> usize {
         let job = lock(&self.0.jobs).get(blob).cloned();
@@ -224,28 +272,13 @@ impl Fetcher {
         let Request { blob, packing, .. } = request;
         let mut jobs = lock(&self.0.jobs);
         let job = jobs.entry(blob).or_insert_with(|| {
-            let all = blob.n_segments() as usize;
-            let start = State::Running {
-                done: 0,
-                all,
-                providers: "nobody was asked yet".to_owned(),
-            };
-            let job = Arc::new(Job {
-                packing,
-                providers: Mutex::default(),
-                state: watch::Sender::new(start),
-                may_detour: AtomicBool::new(false),
-            });
+            let job = Arc::new(Job::new(blob, packing));
             self.0
                 .tasks
                 .spawn(supervise(self.0.clone(), blob, job.clone()));
             job
         });
-        // Later callers may know more providers; the job looks at the set again and again.
-        lock(&job.providers).extend(request.providers);
-        if request.detours == Detours::Allowed {
-            job.may_detour.store(true, Ordering::Relaxed);
-        }
+        job.join(request.providers, request.detours);
         // Subscribed while the lock on the jobs is held, so that `supervise` cannot end the job in between.
         job.state.subscribe()
     }

@@ -23,6 +23,7 @@ use super::link::{Form, LinkError, Received};
 use super::packing::{self, Malformed, Packing, Workbench};
 use super::schedule::{Failure, Rank, Schedule};
 use super::spares::Spares;
+use super::window::Window;
 use crate::wire::Want;
 
 /// How often a job looks up its providers even if nothing happens.
@@ -33,8 +34,12 @@ const CONNECT_EVERY: Duration = Duration::from_secs(2);
 /// A running job.
 pub(super) struct Run {
     shared: Arc<Shared>,
+    /// Where segments go: the store that all share, or a window.
+    store: Arc<dyn BlobStore>,
     blob: BlobRef,
     job: Arc<Job>,
+    /// What peers are told once it is here.
+    news: Option<Wish>,
     /// The blob against which segments may be packed, while the store can read it.
     base: Mutex<Option<BlobRef>>,
     /// When to request connections to absent providers again.
@@ -70,6 +75,8 @@ impl Run {
         let detour = Detour::new(shared.clone(), blob, job.clone());
         Self {
             detour,
+            store: shared.store.clone(),
+            news: Some(Wish::Held(blob.id)),
             shared,
             blob,
             job,
@@ -78,12 +85,26 @@ impl Run {
         }
     }
 
+    /// Brings some of the blob into a window.
+    pub(super) fn into_window(self, window: Arc<Window>) -> Self {
+        Self {
+            store: window,
+            news: None,
+            ..self
+        }
+    }
+
     /// Brings the blob into the store. Callers have deadlines; the job has none.
-    pub(super) async fn go(self) -> Result<Fetched, FetchError> {
-        tokio::select! {
+    pub(super) async fn go(mut self) -> Result<Fetched, FetchError> {
+        let news = self.news.take();
+        let fetched = tokio::select! {
             fetched = self.transfer() => fetched,
             never = self.detour.run() => match never {},
+        };
+        if let Some(news) = news.filter(|_| fetched.is_ok()) {
+            _ = self.shared.wishes.try_send(news);
         }
+        fetched
     }
 
     async fn transfer(&self) -> Result<Fetched, FetchError> {
@@ -109,7 +130,6 @@ impl Run {
         self.segments(&mut schedule, &list, &mut fetched).await?;
         // Only a finished blob has its name in the store; until then a crash leaves a partial one.
         self.store(move |store| store.finish(blob)).await?;
-        _ = self.shared.wishes.try_send(Wish::Held(blob.id));
         Ok(fetched)
     }
 
@@ -257,7 +277,7 @@ impl Run {
         came: Received,
         list: Arc<SegmentList>,
     ) -> Result<(), Rejection> {
-        let (store, spares) = (self.shared.store.clone(), self.shared.spares.clone());
+        let (store, spares) = (self.store.clone(), self.shared.spares.clone());
         let workbench = self.shared.workbench.clone();
         let packing = match came.form {
             Form::Plain => None,
@@ -397,7 +417,7 @@ impl Run {
         T: Send + 'static,
         F: FnOnce(&dyn BlobStore) -> io::Result<T> + Send + 'static,
     {
-        let store = self.shared.store.clone();
+        let store = self.store.clone();
         let done = tokio::task::spawn_blocking(move || work(&*store)).await;
         done.unwrap_or_else(|panicked| Err(io::Error::other(panicked)))
             .map_err(|error| store_error(self.blob.id, &error))

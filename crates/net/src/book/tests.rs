@@ -253,6 +253,7 @@ fn old_closings_give_way_before_the_newest_updates() {
             parent: BlobRef::of(b"parent").id,
             previous: None,
             unmasked: Vec::new(),
+            slices: Vec::new(),
         });
         let (closing, said) = advert(node(1), at(1, first + 1), round, closing);
         book.insert(closing, &said, NOW);

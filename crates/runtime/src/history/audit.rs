@@ -358,12 +358,30 @@ impl Auditor<'_> {
         if let Confirmation::Lacking(members) = confirmation {
             return Err(lacks(members.len()));
         }
+        self.look_at_slices(round, &words)?;
         if let Some(sums) = Sums::of(self.spec, &self.schedule) {
             self.sum = Sum::after(&sums, round, of);
             let sum = sum.filter(|_| row.link == Link::Linked);
             self.look_at_masks((sums, sum), round, &words)?;
         }
         Ok(Verdict::Confirmed)
+    }
+
+    /// Holds a closing against the words that name the slices of its mean, if it was averaged in slices.
+    fn look_at_slices(
+        &self,
+        round: (Round, &Global),
+        words: &BTreeMap<AdvertId, Accepted>,
+    ) -> Result<(), Flaw> {
+        let said = |_, word| words.get(&word);
+        match certificate::confirm_slices(self.spec, &self.schedule, round, said) {
+            Confirmation::Full => Ok(()),
+            Confirmation::False(why) => Err(Flaw::False(why)),
+            Confirmation::Lacking(words) => {
+                let text = format!("{} words that name slices are not here", words.len());
+                Err(Flaw::Unproven(text))
+            }
+        }
     }
 
     /// Holds a closing of a masked sum against the roster that the closing before fixed, and the words that took masks off.
@@ -409,10 +427,10 @@ impl Auditor<'_> {
         self.signatures.verify_all(&kept.updates, "the update")
     }
 
-    /// Checks the signatures of the words that took masks off in a round.
+    /// Checks the signatures of the words on which a round's mean rests.
     fn verify_words(&mut self, kept: &KeptRound) -> Result<BTreeMap<AdvertId, Accepted>, Flaw> {
         self.signatures
-            .verify_all(&kept.words, "the word that took masks off")
+            .verify_all(&kept.words, "the word behind its mean")
     }
 
     /// Returns the remembered adverts of this kind that are signed by members, by author and in the order of their numbers.

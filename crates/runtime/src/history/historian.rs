@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fednode_core::{Advert, Body, ClosingId, Global, NodeId, Round, SignedAdvert};
+use fednode_core::{Advert, AdvertId, Body, ClosingId, Global, NodeId, Round, SignedAdvert};
 use fednode_store::ledger::KeptRound;
 use fednode_store::{Ledger, LedgerError};
 
@@ -111,9 +111,11 @@ fn keep(
         }
     }
     let mut words = Vec::new();
-    for (author, word) in &global.unmasked {
-        if let Some(advert) = ledger.advert(*author, *word)? {
-            words.push((*author, advert));
+    // Who averaged two slices said so in one word.
+    let named: BTreeSet<(NodeId, AdvertId)> = global.words().collect();
+    for (author, word) in named {
+        if let Some(advert) = ledger.advert(author, word)? {
+            words.push((author, advert));
         }
     }
     // After a restart it is looked at again, and older updates may be gone since.

@@ -121,6 +121,7 @@ impl World {
             parent,
             previous: follows,
             unmasked: Vec::new(),
+            slices: Vec::new(),
         };
         (said, global)
     }
@@ -463,6 +464,7 @@ fn faults_that_members_tell_are_listed() {
         accused: world.members[1].node_id(),
         evidence: AdvertId::of(b"its closing"),
         actual: BlobRef::of(b"the true mean").id,
+        slice: None,
     };
     let (advert, signed) = world.advert(&world.members[0], 3, Body::Fault(fault.clone()));
     store.ledger.remember_advert(&advert, &signed).unwrap();

@@ -11,6 +11,9 @@ use fednode_engine::names::{NameMap, NameSet};
 
 use crate::history::{Contents, Made};
 
+/// What the bytes of a blob are called that is no parameters.
+const BYTES: &str = "bytes";
+
 /// Blobs by the round in which they were made.
 type Born = BTreeMap<Round, Vec<BlobId>>;
 
@@ -114,6 +117,31 @@ impl Blobs {
         let (blob, _) = params.to_blob_as(precision);
         let narrowed = Arc::unwrap_or_clone(params).narrowed(precision);
         self.put_as(member, round, blob, Arc::new(narrowed))
+    }
+
+    /// Puts bytes that are no parameters by themselves into the network: a slice of a mean.
+    pub(super) fn put_bytes(&mut self, member: usize, round: Round, bytes: &[u8]) -> BlobRef {
+        let blob = BlobRef::of(bytes);
+        let (numbers, _) = bytes.as_chunks::<4>();
+        // As they are: what they mean as numbers is never looked at.
+        let bits = numbers
+            .iter()
+            .map(|four| f32::from_bits(u32::from_le_bytes(*four)));
+        let bits: Vec<f32> = bits.collect();
+        let mut params = ParamSet::new();
+        if params.insert(BYTES, &[bits.len()], bits).is_err() {
+            return blob;
+        }
+        self.put_as(member, round, blob, Arc::new(params))
+    }
+
+    /// Returns the bytes that were put.
+    pub(super) fn bytes(&self, blob: &BlobId) -> Option<Vec<u8>> {
+        let values = self.contents.get(blob)?.get(BYTES)?.values();
+        let bytes = values
+            .iter()
+            .flat_map(|value| value.to_bits().to_le_bytes());
+        Some(bytes.collect())
     }
 
     fn put_as(

@@ -230,6 +230,7 @@ impl Inventor<'_, '_> {
             accused: self.node(),
             evidence: self.advert_id(),
             actual: self.blob().id,
+            slice: None,
         })
     }
 

@@ -152,6 +152,7 @@ impl Lies {
                 accused: advert.author,
                 evidence: advert.id,
                 actual: BlobId::of(b"a lie"),
+                slice: None,
             };
             return Some((liar, round, Body::Fault(fault)));
         }
@@ -304,5 +305,6 @@ pub(super) fn closing(
         parent: first.parent,
         previous: first.follows,
         unmasked: Vec::new(),
+        slices: Vec::new(),
     })
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fednode_core::BlobId;
+use fednode_core::{BlobId, NodeId};
 use fednode_engine::{Fetch, FetchKind, Input};
 
 use super::Event;
@@ -12,7 +12,7 @@ use crate::scenario::Behaviour;
 use crate::trainers::Bytes;
 
 /// How often a blob that nobody has is looked for again.
-const RETRY: Duration = Duration::from_millis(500);
+pub(super) const RETRY: Duration = Duration::from_millis(500);
 
 /// Looks for a holder of a blob. Returns the answer to the fetch if there is one already.
 pub(super) fn seek(
@@ -28,7 +28,7 @@ pub(super) fn seek(
         return Some(failed(&fetch));
     }
     let life = ground.members[member].life;
-    match provider(ground, blobs, member, &fetch) {
+    match provider(ground, blobs, member, (&fetch.blob.id, &fetch.from)) {
         Some(provider) => {
             let size = fetch.blob.size;
             let time = ground.network.transfer_time(size, &mut ground.rng);
@@ -40,13 +40,18 @@ pub(super) fn seek(
 }
 
 /// Returns a reachable holder that has not served this member corrupt bytes before.
-fn provider(ground: &Ground<'_>, blobs: &Blobs, member: usize, fetch: &Fetch) -> Option<usize> {
-    let named = fetch.from.iter().filter_map(|node| ground.number_of(*node));
-    let others = blobs.holders(&fetch.blob.id);
+pub(super) fn provider(
+    ground: &Ground<'_>,
+    blobs: &Blobs,
+    member: usize,
+    (blob, from): (&BlobId, &[NodeId]),
+) -> Option<usize> {
+    let named = from.iter().filter_map(|node| ground.number_of(*node));
+    let others = blobs.holders(blob);
     let serves = |other: &usize| {
         *other != member
             && ground.behaviour(*other) != Some(Behaviour::Withholder)
-            && blobs.is_held(*other, &fetch.blob.id)
+            && blobs.is_held(*other, blob)
             && ground.network.reaches(member, *other)
             && !ground.members[member].corrupt_seen.contains(other)
     };
@@ -89,7 +94,7 @@ pub(super) fn arrive(
     Some(answer(blobs, &fetch))
 }
 
-fn count_bytes(ground: &mut Ground<'_>, from: usize, to: usize, size: u64) {
+pub(super) fn count_bytes(ground: &mut Ground<'_>, from: usize, to: usize, size: u64) {
     let is_peer_to_peer = ground.is_node(from) && ground.is_node(to);
     let count = |bytes: &mut Bytes| {
         if is_peer_to_peer {

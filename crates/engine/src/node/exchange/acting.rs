@@ -10,9 +10,10 @@ use fednode_core::{BlobId, BlobRef, Body, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Rank};
-use crate::closing::{Base, Closer, Step};
-use crate::event::{Arrival, AverageReport, Fetch, FetchKind, Note, Output, Timer};
+use crate::closing::{Base, Closer, Offered, Step};
+use crate::event::{Arrival, AverageReport, Fetch, FetchKind, JoinReport, Note, Output, Timer};
 use crate::node::shared::Shared;
+use crate::slices;
 use crate::status::{Cause, Waiting};
 use crate::view::{Update, View};
 
@@ -61,13 +62,18 @@ impl Acting {
         let counted = shared.view.nodes().newest_that(move |update| {
             base.is_of(update.local) && broadcast_set.contains(update.node, update.round)
         });
+        let view = &shared.view;
         let wanted: Vec<(NodeId, BlobRef)> = counted
-            .filter_map(|update| Some((update.node, acting.offer(update)?)))
+            .filter_map(|update| Some((update.node, acting.offer(update, view)?)))
             .collect();
         shared.outbox.note(Note::Acting(round));
         let until = acting.until;
+        let is_all_here = wanted.is_empty();
         for (node, blob) in wanted {
             fetch(shared, node, blob, until);
+        }
+        if is_all_here {
+            acting.close_if_ready(shared);
         }
         acting
     }
@@ -88,13 +94,16 @@ impl Acting {
         } else {
             self.until
         };
-        if let Some(blob) = self.offer(update) {
-            fetch(shared, node, blob, until);
+        match self.offer(update, &shared.view) {
+            Some(blob) => fetch(shared, node, blob, until),
+            // Where slices of it are fetched by others, nothing else would wake this one.
+            None if shared.spec.round.slices > 1 => self.close_if_ready(shared),
+            None => {}
         }
     }
 
     /// Takes note of an update and returns the blob to fetch, if it counts and is not known yet.
-    fn offer(&mut self, update: Update<'_>) -> Option<BlobRef> {
+    fn offer(&mut self, update: Update<'_>, view: &View) -> Option<BlobRef> {
         let shared = update.local.shared;
         let is_too_large = shared.is_some_and(|shared| shared.size > self.most);
         let is_too_new = self.newest.is_some_and(|newest| update.round > newest);
@@ -103,7 +112,9 @@ impl Acting {
             return None;
         }
         let node = update.node;
-        let part = self.closer.offer(update)?;
+        let Offered::Part(part) = self.closer.offer(update, view) else {
+            return None;
+        };
         self.asked.entry(node).or_default().push(part);
         Some(part)
     }
@@ -144,7 +155,10 @@ impl Acting {
             return Waiting::new(Cause::Parts, what, since).from_peers(wanted);
         }
         if self.closer.has_proposed() && !self.closer.is_averaging() {
-            let what = format!("words that take masks off, to close round {round}");
+            let what = match self.closer.slices_until() {
+                Some(_) => format!("slices of the mean, to close round {round}"),
+                None => format!("words that take masks off, to close round {round}"),
+            };
             return Waiting::new(Cause::Evidence, what, since);
         }
         let (cause, what) = if self.closer.is_averaging() || !wanted.is_empty() {
@@ -171,11 +185,39 @@ impl Acting {
         match step {
             Some(Step::Average(order)) => shared.outbox.push(Output::Average(order)),
             Some(Step::Propose(round, proposal)) => {
-                let until = shared.now + shared.surroundings().patience;
+                let words = shared.now + shared.surroundings().patience;
+                let until = self.closer.slices_until().unwrap_or(words);
                 shared.outbox.set_timer(Timer::Unmask(round), until);
                 shared.outbox.publish(round, Body::Propose(proposal));
             }
+            Some(Step::Join(order)) => shared.outbox.push(Output::Join(Box::new(order))),
+            Some(Step::Fetch(parts)) => self.fetch_all(shared, parts),
             None => {}
+        }
+    }
+
+    /// Slices did not come: fetches all parts.
+    fn fetch_all(&mut self, shared: &mut Shared, parts: Vec<(NodeId, BlobRef)>) {
+        let largest = parts.iter().map(|(_, part)| part.size).max();
+        let patience = slices::patience(largest.unwrap_or_default(), &shared.spec.round);
+        self.until = shared.now + patience;
+        for (node, blob) in parts {
+            self.asked.entry(node).or_default().push(blob);
+            fetch(shared, node, blob, self.until);
+        }
+    }
+
+    /// Slices were put together: publishes the closed round.
+    pub(super) fn on_joined(&mut self, shared: &mut Shared, report: &JoinReport) {
+        match self.closer.on_joined(report) {
+            Ok(mean) if !mean.is_of(shared.base()) => self.closer.reopen(),
+            Ok(mean) => {
+                let (parent, round) = (shared.parent(), mean.round);
+                let global = shared.chain.close(parent, mean);
+                shared.outbox.publish(round, Body::Global(global));
+            }
+            Err(Some(Step::Fetch(parts))) => self.fetch_all(shared, parts),
+            Err(_) => {}
         }
     }
 

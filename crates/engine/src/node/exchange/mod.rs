@@ -10,6 +10,7 @@
 
 pub(super) mod acting;
 mod agreeing;
+mod averaging;
 mod experts;
 mod pursuit;
 mod waiting;
@@ -17,16 +18,19 @@ mod waiting;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fednode_core::{BlobId, NodeId, Round, Timestamp};
+use fednode_core::{BlobId, BlobRef, Body, Fault, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use self::acting::Acting;
+use self::averaging::Averaging;
 use self::experts::Experts;
 use self::pursuit::Pursuit;
 use super::following;
 use super::planning;
 use super::shared::Shared;
-use crate::event::{Arrival, AverageReport, FetchKind, Timer};
+use crate::event::{
+    Arrival, AverageReport, FetchKind, JoinPurpose, JoinReport, Note, SliceReport, Timer,
+};
 use crate::follower::Closed;
 use crate::quorum::{ATTEMPTS, Patience};
 use crate::trials::Known;
@@ -47,6 +51,9 @@ pub(super) struct Exchange {
     pub(super) mean: Pursuit,
     /// This node closes the round itself.
     pub(super) acting: Option<Acting>,
+    /// Slices of the mean that this node averages.
+    #[serde(default)]
+    averaging: Averaging,
     /// Whose update is not known yet, and with it their proxies: members of the closed round or, where none is closed, all
     /// who are there and the node itself.
     updates_awaited: BTreeSet<NodeId>,
@@ -72,6 +79,7 @@ impl Exchange {
             experts: Experts::default(),
             mean: Pursuit::default(),
             acting: None,
+            averaging: Averaging::default(),
             updates_awaited: BTreeSet::new(),
             shortlisted: false,
             in_grace: false,
@@ -125,11 +133,29 @@ impl Exchange {
         self.round
     }
 
-    /// Agrees to what is to be added up, and takes masks off, where sums are masked.
-    pub(super) fn agree(&self, shared: &mut Shared) {
+    /// Agrees to what is to be added up, and takes masks off, where sums are masked. Averages slices where means are divided.
+    pub(super) fn agree(&mut self, shared: &mut Shared) {
         if shared.schedule.masks() {
             let waited = shared.now.since(self.started);
             agreeing::advance(shared, self.round, waited);
+        }
+        self.averaging.advance(shared, self.round);
+    }
+
+    /// Returns until when slices of the mean may come, if some are under way.
+    pub(super) fn slices_until(&self, now: Timestamp) -> Option<Timestamp> {
+        self.averaging.until(now)
+    }
+
+    /// A slice of the mean is averaged, or cannot be.
+    pub(super) fn on_sliced(&mut self, shared: &mut Shared, report: &SliceReport) {
+        self.averaging.on_sliced(shared, report);
+    }
+
+    /// Slices were put together to close the round.
+    pub(super) fn on_joined_to_close(&mut self, shared: &mut Shared, report: &JoinReport) {
+        if let Some(acting) = &mut self.acting {
+            acting.on_joined(shared, report);
         }
     }
 
@@ -137,7 +163,9 @@ impl Exchange {
     pub(super) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
         let mean = self.mean.candidate().map(|closed| closed.global.mean.id);
         let acting = self.acting.iter().flat_map(Acting::blobs);
-        self.experts.blobs().chain(mean).chain(acting)
+        let slices = self.averaging.blobs();
+        let blobs = self.experts.blobs().chain(mean).chain(acting);
+        blobs.chain(slices)
     }
 
     /// Visits the nodes whose updates are waited for.
@@ -267,21 +295,19 @@ impl Exchange {
 
     /// Makes a closed round the candidate: fetches its mean, recomputes it where that is due.
     pub(super) fn pursue(&mut self, shared: &mut Shared, closed: Closed) {
-        let (author, mean) = (closed.author, closed.global.mean);
+        if let Some(false_one) = self.averaging.false_slice(shared, &closed) {
+            return self.convict_averagers(shared, &closed, false_one);
+        }
+        let author = closed.author;
         // An accusation may have had it tried before.
         let on_trial = match shared.trials.known(author, &closed.global) {
             Known::Recomputed => false,
             Known::Impossible if shared.everybody_verifies(&closed) => {
-                return self.mean.discard(mean.id);
+                return self.mean.discard(closed.global.mean.id);
             }
             Known::Impossible => false,
             Known::Nothing | Known::Open => shared.must_verify(&closed),
         };
-        // Whoever was counted is likely to hold the mean by now; a few of them back the author up.
-        // Fetched at once, also while the trial goes on: both take their time.
-        let members = closed.global.members.iter().map(|member| member.node);
-        let backups = members.filter(|node| *node != author).take(4);
-        let from = [author].into_iter().chain(backups).collect();
         self.mean.pursue(closed.clone());
         let in_a_grace = shared.now + shared.spec.round.grace();
         let ends = *self.grace_ends.get_or_insert(in_a_grace);
@@ -295,11 +321,55 @@ impl Exchange {
         };
         let timer = Timer::Grace(shared.memory.round);
         shared.outbox.set_timer(timer, ends);
-        shared.fetch(mean, FetchKind::Shared, from);
+        // Fetched at once, also while the trial goes on: both take their time. Who comes to a later round does not know who still
+        // has the slices.
+        let is_next = closed.global.previous == shared.chain.head().closing;
+        let is_in_slices = is_next && author != shared.me;
+        if !is_in_slices || !shared.join_slices(&closed, JoinPurpose::Follow) {
+            self.fetch_whole(shared, &closed);
+        }
         if on_trial {
             self.mean.put_on_trial(author, &closed.global);
             shared.begin_trial(closed, None);
         }
+    }
+
+    /// A closing rests on a slice that this node has averaged itself, and that is something else: two have lied alike.
+    fn convict_averagers(
+        &mut self,
+        shared: &mut Shared,
+        closed: &Closed,
+        (slice, actual): (u32, BlobRef),
+    ) {
+        let round = closed.round;
+        shared.view.refute(closed.global.id(round));
+        let pair = closed.global.slices.chunks_exact(2).nth(slice as usize);
+        for (accused, evidence) in pair.into_iter().flatten().copied() {
+            shared.outbox.note(Note::CheatFound {
+                node: accused,
+                round,
+            });
+            let fault = Fault {
+                accused,
+                evidence,
+                actual: actual.id,
+                slice: Some(slice),
+            };
+            shared.outbox.publish(round, Body::Fault(fault));
+            let reason = format!("signed a false mean for round {round}");
+            shared.ban(Some(self), accused, reason);
+        }
+        self.call_for_another(shared);
+    }
+
+    /// Fetches a mean from those who should have it.
+    pub(super) fn fetch_whole(&self, shared: &mut Shared, closed: &Closed) {
+        // Whoever was counted is likely to hold the mean by now; a few of them back the author up.
+        let author = closed.author;
+        let members = closed.global.members.iter().map(|member| member.node);
+        let backups = members.filter(|node| *node != author).take(4);
+        let from = [author].into_iter().chain(backups).collect();
+        shared.fetch(closed.global.mean, FetchKind::Shared, from);
     }
 
     /// The trial of a closing ended without a verdict against it; a mean that was recomputed is here, too.
@@ -318,6 +388,10 @@ impl Exchange {
         };
         // Once is enough: what could not be recomputed cannot be had from the same members a moment later.
         if shared.trials.know(closed.author, &closed.global) || !shared.can_recompute(&closed) {
+            return false;
+        }
+        // Nobody averages all slices of a mean.
+        if !closed.global.slices.is_empty() {
             return false;
         }
         self.mean.put_on_trial(closed.author, &closed.global);
