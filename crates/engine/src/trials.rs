@@ -44,6 +44,10 @@ impl Trial {
 
 /// What is recomputed of a mean.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a node runs a handful of trials at a time"
+)]
 pub(crate) enum What {
     /// All of it, from its members' parts.
     #[default]
