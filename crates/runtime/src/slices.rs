@@ -39,6 +39,14 @@ struct Tools {
     journal: Journal,
 }
 
+/// Why a part's slice is not here.
+enum Failure {
+    /// Its owner did not bring it.
+    Peer(NodeId, FetchError),
+    /// The own disk did not take it, for which no member is to blame.
+    Disk(io::Error),
+}
+
 impl Base {
     /// Fetches a slice of the parts of many members, and averages it.
     pub(crate) fn average_slice(&mut self, order: SliceOrder) {
@@ -83,8 +91,18 @@ impl Tools {
         // The first that is lost is enough: without it there is no mean.
         let lost = match first_failure(fetches, at_once, deadline).await {
             Ok(None) => None,
-            Ok(Some(lost)) => Some(vec![lost]),
-            Err(_) => Some(Vec::new()),
+            Ok(Some(Failure::Peer(node, error))) => {
+                debug!(node = %node.short(), %error, "a slice cannot be had");
+                Some(vec![node])
+            }
+            Ok(Some(Failure::Disk(error))) => {
+                tracing::warn!(%error, "a slice is not averaged: parts cannot be written to the disk");
+                Some(Vec::new())
+            }
+            Err(late) => {
+                debug!(round = %order.round, slice = order.slice, %late, "a slice is not averaged");
+                Some(Vec::new())
+            }
         };
         drop(base);
         if let Some(lost) = lost {
@@ -105,18 +123,18 @@ impl Tools {
         report
     }
 
-    /// Brings one part's slice into its place. Returns whose it is, if it cannot be had.
+    /// Brings one part's slice into its place. Returns why it is not there, if it is not.
     async fn bring(
         &self,
         (place, node, part): (usize, NodeId, BlobRef),
         order: &SliceOrder,
         deadline: Duration,
         scratch: &Arc<File>,
-    ) -> Option<NodeId> {
+    ) -> Option<Failure> {
         let segments = order.slicing.segments(order.slice);
         let at = place as u64 * order.slicing.len(order.slice);
         let bytes = match self.held(part, segments.clone()).await {
-            Some(bytes) => Ok(bytes),
+            Some(bytes) => bytes,
             None => {
                 let packing = Packing {
                     width: Precision::F32.into(),
@@ -125,23 +143,18 @@ impl Tools {
                 let started = Instant::now();
                 let wanted = (part, segments);
                 let fetched = self.net.fetch_window(wanted, vec![node], deadline, packing);
-                fetched.await.map(|(fetched, bytes)| {
-                    self.enter(order.round, part, fetched, started.elapsed());
-                    bytes
-                })
+                match fetched.await {
+                    Ok((fetched, bytes)) => {
+                        self.enter(order.round, part, fetched, started.elapsed());
+                        bytes
+                    }
+                    Err(error) => return Some(Failure::Peer(node, error)),
+                }
             }
         };
-        let written = match bytes {
-            Ok(bytes) => {
-                let scratch = Arc::clone(scratch);
-                on_worker(move || scratch.write_all_at(&bytes, at)).await
-            }
-            Err(error) => Err(io::Error::other(error)),
-        };
-        written
-            .inspect_err(|error| debug!(node = %node.short(), %error, "a slice cannot be had"))
-            .is_err()
-            .then_some(node)
+        let scratch = Arc::clone(scratch);
+        let written = on_worker(move || scratch.write_all_at(&bytes, at)).await;
+        written.err().map(Failure::Disk)
     }
 
     /// Returns segments of a part that is here.
@@ -205,7 +218,10 @@ impl Tools {
                 debug!(round = %order.round, %error, "a slice of the mean cannot be had");
                 return JoinReport::of(&order, None);
             }
-            Err(_) => return JoinReport::of(&order, None),
+            Err(late) => {
+                debug!(round = %order.round, %late, "slices of the mean did not come");
+                return JoinReport::of(&order, None);
+            }
         }
         let blobs = Arc::clone(&self.blobs);
         let slices: Vec<BlobRef> = order.slices.iter().map(|(_, slice)| *slice).collect();
