@@ -188,6 +188,17 @@ impl Judge<'_> {
         certificate::confirm(self.spec, self.schedule, (round, global), signed)
     }
 
+    /// Returns the closing that a proposal leads to, without a mean; `None` if it does not follow this machine's closed round.
+    fn next_as_proposed(&self, proposal: &Proposal) -> Option<Global> {
+        let mean = BlobRef {
+            id: proposal.parent,
+            size: 0,
+        };
+        let closing = proposal.clone().closed(mean, Vec::new());
+        let follows = closing.previous == self.head.closing && self.is_parent(closing.parent);
+        follows.then_some(closing)
+    }
+
     /// Judges a proposal of whose parts to average in slices: whether all of them have signed so, and follow the same closed
     /// round as this machine.
     pub(crate) fn judge_division(
@@ -196,14 +207,9 @@ impl Judge<'_> {
         author: NodeId,
         proposal: &Proposal,
     ) -> Verdict {
-        let mean = BlobRef {
-            id: proposal.parent,
-            size: 0,
-        };
-        let closing = proposal.clone().closed(mean, Vec::new());
-        if closing.previous != self.head.closing || !self.is_parent(closing.parent) {
+        let Some(closing) = self.next_as_proposed(proposal) else {
             return Verdict::Old;
-        }
+        };
         if let Some(falsehood) = self.bounds_broken(round, &closing, true) {
             return Verdict::False(falsehood);
         }
@@ -217,14 +223,9 @@ impl Judge<'_> {
     /// Judges a proposal of whose masked parts to add up: whether to agree to it now.
     pub(crate) fn judge_proposal(&self, sum: &Sum, author: NodeId, proposal: &Proposal) -> Verdict {
         let round = sum.round();
-        let mean = BlobRef {
-            id: proposal.parent,
-            size: 0,
-        };
-        let closing = proposal.clone().closed(mean, Vec::new());
-        if closing.previous != self.head.closing || !self.is_parent(closing.parent) {
+        let Some(closing) = self.next_as_proposed(proposal) else {
             return Verdict::Old;
-        }
+        };
         let mut members = closing.members.iter();
         let fits = |member: &Member| sum.admits(member.node, member.shared.id, closing.parent);
         if !members.all(fits) || !matches!(sum.survivors(&closing.members), Some(Ok(_))) {

@@ -53,42 +53,53 @@ pub fn average_slice(
     let Some(reference) = read(&reference).and_then(Result::ok) else {
         return (None, report);
     };
+    let mut parts = parts.iter().map(|(member, _)| member);
     let mut is_lost = false;
-    let combined = {
-        let mut waiting = parts.iter();
-        let mut next = std::iter::from_fn(|| {
-            loop {
-                let (member, _) = waiting.next()?;
-                let Some(Ok(slice)) = read(member) else {
-                    // It was here a moment ago.
-                    is_lost = true;
-                    return None;
-                };
-                if let Err(fault) = screen::screen(&slice.params, &reference.params, MAX_NORM_RATIO)
-                {
-                    if fault.is_mistake() {
-                        report.excused.push(member.node);
-                    }
-                    report.left_out.push((member.node, fault.to_string()));
-                    continue;
-                }
-                return Some(Part {
-                    weight: member.weight,
-                    params: Arc::new(slice.params),
-                });
+    let mut next = || {
+        loop {
+            let member = parts.next()?;
+            let Some(Ok(slice)) = read(member) else {
+                // It was here a moment ago.
+                is_lost = true;
+                return None;
+            };
+            if let Some(part) = counted(member, slice.params, &reference.params, &mut report) {
+                return Some(part);
             }
-        });
-        rule::combine(&averaging.rule, &mut next)
+        }
     };
+    let combined = rule::combine(&averaging.rule, &mut std::iter::from_fn(&mut next));
     let mean = combined.ok().filter(|_| !is_lost);
-    let bytes = mean.map(|mean| {
-        let mut bytes = header;
-        bytes.reserve_exact(mean.n_values() * size_of::<f32>());
-        mean.values()
-            .for_each(|value| bytes.extend(value.to_le_bytes()));
-        bytes
-    });
-    (bytes, report)
+    (mean.map(|mean| file_of(header, &mean)), report)
+}
+
+/// Holds a member's slice against the reference. Returns it if it counts, and reports it if it does not.
+fn counted(
+    member: &Member,
+    params: ParamSet,
+    reference: &ParamSet,
+    report: &mut SliceReport,
+) -> Option<Part> {
+    let Err(fault) = screen::screen(&params, reference, MAX_NORM_RATIO) else {
+        return Some(Part {
+            weight: member.weight,
+            params: Arc::new(params),
+        });
+    };
+    if fault.is_mistake() {
+        report.excused.push(member.node);
+    }
+    report.left_out.push((member.node, fault.to_string()));
+    None
+}
+
+/// Returns the bytes of a slice: the header, if it has one, and its numbers.
+fn file_of(header: Vec<u8>, mean: &ParamSet) -> Vec<u8> {
+    let mut bytes = header;
+    bytes.reserve_exact(mean.n_values() * size_of::<f32>());
+    mean.values()
+        .for_each(|value| bytes.extend(value.to_le_bytes()));
+    bytes
 }
 
 /// The bytes of one part's slice, taken apart.

@@ -20,6 +20,7 @@
 //! | `shared` | what outlives a phase; what a checkpoint keeps of it is in `memory` |
 //! | `planning`, `following`, `pace` | which experts to mix, whom to follow, whom to wait for |
 //! | `masked`, `done` | masked sums: who takes part; what was done about them, once a round |
+//! | `slicing` | means in slices: which are followed and tried, and what came of it |
 //! | `proxies`, `audit` | proxies on their way; recomputing means |
 //!
 //! This file takes inputs apart. It never sends, fetches, trains, saves or sleeps.
@@ -56,11 +57,7 @@ use self::exchange::Exchange;
 use self::memory::Memory;
 use self::phase::Phase;
 use self::shared::Shared;
-use crate::event::{
-    Arrival, AverageReport, FetchKind, Input, JoinPurpose, JoinReport, Output, Purpose,
-    SliceReport, Timer,
-};
-use crate::follower::Follower;
+use crate::event::{Arrival, AverageReport, FetchKind, Input, Output, Purpose, Timer};
 use crate::image::{self, ForeignImage};
 use crate::light;
 use crate::state::{Head, Phase as PhaseName, State};
@@ -442,58 +439,6 @@ impl Node {
             Purpose::Close => self.phase.on_averaged(shared, report),
             Purpose::Verify(number) => {
                 audit::on_recomputed(&mut self.phase, shared, number, report.mean);
-            }
-        }
-    }
-
-    fn handle_sliced(&mut self, report: &SliceReport) {
-        let shared = &mut self.shared;
-        match report.purpose {
-            Purpose::Close => {
-                if let Some(exchange) = self.phase.exchange_mut() {
-                    exchange.on_sliced(shared, report);
-                }
-            }
-            Purpose::Verify(number) => {
-                audit::on_recomputed(&mut self.phase, shared, number, report.mean);
-            }
-        }
-    }
-
-    fn handle_joined(&mut self, report: &JoinReport) {
-        match report.purpose {
-            JoinPurpose::Close => {
-                if let Some(exchange) = self.phase.exchange_mut() {
-                    exchange.on_joined_to_close(&mut self.shared, report);
-                }
-            }
-            JoinPurpose::Follow => self.follow_joined(report),
-            JoinPurpose::Verify(number) => {
-                audit::on_recomputed(&mut self.phase, &mut self.shared, number, report.mean);
-            }
-        }
-    }
-
-    /// The slices of the mean that is about to be followed are here. If they are another mean than was signed, that convicts whoever
-    /// signed it. If one of them cannot be had, the mean is fetched as a whole.
-    fn follow_joined(&mut self, report: &JoinReport) {
-        let exchange = self.phase.exchange_mut();
-        let Some(closed) = exchange.and_then(|exchange| exchange.mean.candidate().cloned()) else {
-            return;
-        };
-        let slices = Follower::slices(&self.shared.view, &closed).unwrap_or_default();
-        if !slices.iter().map(|(_, slice)| &slice.id).eq(&report.slices) {
-            return;
-        }
-        match report.mean {
-            Some(mean) if mean.id == closed.global.mean.id => {
-                self.handle_arrival(Arrival::Held(mean.id));
-            }
-            Some(actual) => audit::on_false_join(&mut self.phase, &mut self.shared, closed, actual),
-            None => {
-                if let Some(exchange) = self.phase.exchange_mut() {
-                    exchange.fetch_whole(&mut self.shared, &closed);
-                }
             }
         }
     }

@@ -4,7 +4,10 @@ use fednode_core::draw::draw;
 use fednode_core::{AdvertId, BlobId, NodeId, Round};
 
 use super::shared::{Shared, longest_transfer};
-use crate::event::{JoinOrder, JoinPurpose, Output, Purpose, SliceOrder};
+use super::{Node, audit};
+use crate::event::{
+    Arrival, JoinOrder, JoinPurpose, JoinReport, Output, Purpose, SliceOrder, SliceReport,
+};
 use crate::follower::{Closed, Follower};
 use crate::slices::{self, SaidSlice};
 use crate::trials::What;
@@ -101,5 +104,59 @@ impl Shared {
             .trials
             .begin_slices(closed.clone(), accuser, What::Slices);
         self.join_slices(&closed, JoinPurpose::Verify(number))
+    }
+}
+
+impl Node {
+    pub(super) fn handle_sliced(&mut self, report: &SliceReport) {
+        let shared = &mut self.shared;
+        match report.purpose {
+            Purpose::Close => {
+                if let Some(exchange) = self.phase.exchange_mut() {
+                    exchange.on_sliced(shared, report);
+                }
+            }
+            Purpose::Verify(number) => {
+                audit::on_recomputed(&mut self.phase, shared, number, report.mean);
+            }
+        }
+    }
+
+    pub(super) fn handle_joined(&mut self, report: &JoinReport) {
+        match report.purpose {
+            JoinPurpose::Close => {
+                if let Some(exchange) = self.phase.exchange_mut() {
+                    exchange.on_joined_to_close(&mut self.shared, report);
+                }
+            }
+            JoinPurpose::Follow => self.follow_joined(report),
+            JoinPurpose::Verify(number) => {
+                audit::on_recomputed(&mut self.phase, &mut self.shared, number, report.mean);
+            }
+        }
+    }
+
+    /// The slices of the mean that is about to be followed are here. If they are another mean than was signed, that convicts whoever
+    /// signed it. If one of them cannot be had, the mean is fetched as a whole.
+    fn follow_joined(&mut self, report: &JoinReport) {
+        let exchange = self.phase.exchange_mut();
+        let Some(closed) = exchange.and_then(|exchange| exchange.mean.candidate().cloned()) else {
+            return;
+        };
+        let slices = Follower::slices(&self.shared.view, &closed).unwrap_or_default();
+        if !slices.iter().map(|(_, slice)| &slice.id).eq(&report.slices) {
+            return;
+        }
+        match report.mean {
+            Some(mean) if mean.id == closed.global.mean.id => {
+                self.handle_arrival(Arrival::Held(mean.id));
+            }
+            Some(actual) => audit::on_false_join(&mut self.phase, &mut self.shared, closed, actual),
+            None => {
+                if let Some(exchange) = self.phase.exchange_mut() {
+                    exchange.fetch_whole(&mut self.shared, &closed);
+                }
+            }
+        }
     }
 }
