@@ -67,7 +67,7 @@ pub struct Fetch {
 pub enum FetchKind {
     /// A foreign expert.
     Expert,
-    /// Proxies: answer with [`Input::Proxies`].
+    /// Proxies: answer with [`super::Input::Proxies`].
     Proxies,
     /// A member's shared part, or a mean.
     Shared,
