@@ -7,6 +7,7 @@
 
 mod closing;
 mod image;
+mod straggling;
 mod verifying;
 mod waiting;
 
@@ -73,6 +74,12 @@ struct OpenRound {
     /// When the first update arrived, and when the quorum was there.
     opened: Option<Timestamp>,
     quorum_since: Option<Timestamp>,
+    /// When the newest of those who were waited for beyond the grace time said its update.
+    #[serde(default)]
+    straggled: Option<Timestamp>,
+    /// When it is looked at next whether the stragglers have had their time.
+    #[serde(default)]
+    looks_at: Option<Timestamp>,
     /// The round that too few had trained for when its time was over.
     overdue: Option<Round>,
 }
@@ -94,6 +101,8 @@ impl OpenRound {
             expected: None,
             opened: None,
             quorum_since: None,
+            straggled: None,
+            looks_at: None,
             overdue: None,
         }
     }
@@ -138,7 +147,10 @@ impl Aggregator {
         self.now = now;
         light::input(ROLE, self.phase(), self.open_round(), &input);
         match input {
-            Input::PeerUp { node, role } => self.view.connect(node, role),
+            Input::PeerUp { node, role } => {
+                self.view.connect(node, role);
+                self.begin_first_round_anew();
+            }
             Input::PeerDown { node } => self.view.disconnect(node),
             Input::Advert(advert) => self.handle_advert(&advert),
             Input::Equivocated { node } => {
@@ -299,9 +311,13 @@ impl Aggregator {
             // Others train in this round, which has a time of its own.
             self.open = OpenRound::new(&self.spec, &self.schedule, self.now);
         }
+        let is_late = self.is_after_grace() && self.straggles(author);
         let offered = self.open.closer.offer(update, &self.view);
         if offered == Offered::Nothing {
             return;
+        }
+        if is_late {
+            self.open.straggled = Some(self.now);
         }
         let deadline = self.now + self.spec.round.deadline();
         // The first update opens the round: until then nobody waits for anybody.
@@ -433,11 +449,8 @@ impl Aggregator {
         let is_quorum = self.open.closer.n_held() >= quorum;
         if is_quorum && self.open.quorum_since.is_none() {
             self.open.quorum_since = Some(self.now);
-            let timer = Timer::Grace(self.head().round.next());
-            self.outbox.set_timer(timer, self.now + grace);
         }
-        let quorum_since = self.open.quorum_since;
-        let grace_over = quorum_since.is_some_and(|since| self.now >= since + grace);
+        let grace_over = is_quorum && self.is_grace_over(&expected.nodes);
         let deadline_over = self.now >= opened + self.spec.round.deadline();
         let all_in = |nodes: &[NodeId]| self.open.closer.all_in(nodes.iter().copied());
         let in_time = is_quorum && (grace_over || all_in(&expected.nodes));

@@ -211,7 +211,9 @@ impl Exchanging {
         let (now, grace) = (shared.now, shared.spec.round.grace());
         // Before the deadline nobody would follow a closing of too few.
         let is_late = self.exchange.patience(shared) == Patience::DeadlineOver;
-        if !is_late && !acting::is_quorum_heard(shared, round) {
+        let straggles =
+            now < self.exchange.stragglers_until() && acting::does_one_straggle(shared, round);
+        if !is_late && (straggles || !acting::is_quorum_heard(shared, round)) {
             return shared.outbox.set_timer(Timer::Takeover(round), now + grace);
         }
         // Each in line has a grace time, the first few only, and the last of them one more to find out whose parts cannot

@@ -26,6 +26,11 @@ impl Company {
         self.neighbours.iter().copied()
     }
 
+    /// Tells whether a training node is here.
+    pub(crate) fn has_neighbour(&self, node: NodeId) -> bool {
+        self.neighbours.contains(&node)
+    }
+
     /// Visits the aggregators.
     pub(crate) fn aggregators(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.aggregators.iter().copied()

@@ -296,6 +296,14 @@ pub(super) fn unheard(shared: &Shared, round: Round) -> Vec<NodeId> {
     expected.filter(is_unheard).collect()
 }
 
+/// Tells whether somebody who is here, and was counted in the round before, has not said its update yet.
+pub(in crate::node) fn does_one_straggle(shared: &Shared, round: Round) -> bool {
+    let (head, company) = (shared.chain.head(), shared.view.company());
+    let was_counted = |node: &NodeId| head.counted.is_empty() || head.counts(*node);
+    let mut unheard = unheard(shared, round).into_iter();
+    unheard.any(|node| was_counted(&node) && company.has_neighbour(node))
+}
+
 /// Returns the other node that acts first for a round, if there is one.
 pub(super) fn next_in_line(shared: &Shared, round: Round) -> Vec<NodeId> {
     let others = candidates(shared, round).filter(|node| *node != shared.me);

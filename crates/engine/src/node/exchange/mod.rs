@@ -32,7 +32,7 @@ use crate::event::{
     Arrival, AverageReport, FetchKind, JoinPurpose, JoinReport, Note, SliceReport, Timer,
 };
 use crate::follower::Closed;
-use crate::quorum::{ATTEMPTS, Patience};
+use crate::quorum::{ATTEMPTS, PATIENCE, Patience};
 use crate::trials::Known;
 use crate::view::Update;
 
@@ -43,6 +43,9 @@ const SLOW: f64 = 1048576.0;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Exchange {
     round: Round,
+    /// When the node began to train, or to rest.
+    #[serde(default)]
+    opened: Timestamp,
     started: Timestamp,
     /// When the grace time of the closed round was over.
     #[serde(default)]
@@ -74,6 +77,7 @@ impl Exchange {
     fn new(shared: &Shared) -> Self {
         Self {
             round: shared.memory.round,
+            opened: shared.now,
             started: shared.now,
             closed: None,
             experts: Experts::default(),
@@ -280,6 +284,11 @@ impl Exchange {
         let known = self.mean.candidate();
         let is_known = known.is_some_and(|known| known.is(best.author, &best.global));
         (!is_known).then_some(best)
+    }
+
+    /// Returns until when stragglers are waited for where nobody aggregates: as the node's own training took, twice.
+    pub(super) fn stragglers_until(&self) -> Timestamp {
+        self.started + self.started.since(self.opened) * PATIENCE
     }
 
     /// Returns when the round is given up, whatever is still under way. The last half of a grace time is for the merge.
