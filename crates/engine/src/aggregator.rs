@@ -1,7 +1,7 @@
 //! The bootstrap aggregator's round as a pure state machine.
 //!
 //! It listens to local updates, fetches the shared parts, closes the round and says so. The round closes when everybody
-//! expected is in, or at quorum and the end of the grace time. At the deadline it closes with whoever is there (at
+//! expected is in, or at quorum and the end of the grace time, which is longer for stragglers. At the deadline it closes with whoever is there (at
 //! least two of them). It trains nothing and decides nothing that its signed announcement does not allow anybody to
 //! recompute. When another node has acted in its place, it recomputes that and takes up the chain from there.
 
@@ -32,6 +32,7 @@ use crate::light;
 use crate::masks::Sums;
 use crate::outbox::Outbox;
 use crate::state::{Head, Phase};
+use crate::stragglers::Stragglers;
 use crate::trials::Trials;
 use crate::view::{Recorded, Update, View};
 
@@ -50,6 +51,8 @@ pub struct Aggregator {
     chain: Follower,
     /// The round that is collected for.
     open: OpenRound,
+    /// How long members take.
+    stragglers: Stragglers,
     /// Members of the newest closed round.
     n_members: usize,
     /// Whether what others know has been pulled; before that a round might be closed a second time.
@@ -74,11 +77,9 @@ struct OpenRound {
     /// When the first update arrived, and when the quorum was there.
     opened: Option<Timestamp>,
     quorum_since: Option<Timestamp>,
-    /// When the newest of those who were waited for beyond the grace time said its update.
-    #[serde(default)]
+    /// When the newest of those who were not in when the quorum was said its update.
     straggled: Option<Timestamp>,
     /// When it is looked at next whether the stragglers have had their time.
-    #[serde(default)]
     looks_at: Option<Timestamp>,
     /// The round that too few had trained for when its time was over.
     overdue: Option<Round>,
@@ -130,6 +131,7 @@ impl Aggregator {
             view: View::new(2),
             chain: Follower::new(head, masked),
             open: OpenRound::new(&spec, &schedule, Timestamp::default()),
+            stragglers: Stragglers::default(),
             n_members: 0,
             synced: false,
             started: None,
@@ -245,6 +247,7 @@ impl Aggregator {
     fn on_start(&mut self) {
         self.started = Some(self.now);
         self.open.since = self.now;
+        self.stragglers.begin(self.head().closing, self.now);
         let patience = self.now + self.spec.round.grace();
         self.outbox.set_timer(Timer::Join, patience);
     }
@@ -294,6 +297,7 @@ impl Aggregator {
 
     fn handle_local(&mut self, update: Update<'_>) {
         let (author, round, local) = (update.node, update.round, update.local);
+        self.note_pace(update);
         let head = self.head().clone();
         // A mean that changes nothing has the name of the one before: the round tells what was trained after it.
         if round <= head.round || author == self.me {
@@ -311,13 +315,9 @@ impl Aggregator {
             // Others train in this round, which has a time of its own.
             self.open = OpenRound::new(&self.spec, &self.schedule, self.now);
         }
-        let is_late = self.is_after_grace() && self.straggles(author);
         let offered = self.open.closer.offer(update, &self.view);
         if offered == Offered::Nothing {
             return;
-        }
-        if is_late {
-            self.open.straggled = Some(self.now);
         }
         let deadline = self.now + self.spec.round.deadline();
         // The first update opens the round: until then nobody waits for anybody.
@@ -340,7 +340,9 @@ impl Aggregator {
 
     fn follow(&mut self, author: NodeId, round: Round, global: &Global) {
         let counts_again = self.spec.round.participation >= 1.0 && !self.broadcast_set.is_partial();
+        self.note_silent();
         self.chain.follow(&self.view, round, global, counts_again);
+        self.stragglers.begin(Some(global.id(round)), self.now);
         self.view.on_followed(author);
         self.n_members = global.members.len();
         self.outbox.note(Note::RoundClosed {

@@ -259,11 +259,6 @@ impl Closer {
         }
     }
 
-    /// Tells whether a node's update was heard.
-    pub(crate) fn knows(&self, node: NodeId) -> bool {
-        self.offers.contains_key(&node)
-    }
-
     /// Tells whether a node's part is held.
     pub(crate) fn holds(&self, node: NodeId) -> bool {
         let offer = self.offers.get(&node);

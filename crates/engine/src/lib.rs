@@ -30,6 +30,7 @@
 //! | [`certificate`] | whether its members signed what a closed round counts |
 //! | `chain` | judging a closed round: is it a certificate, and does it go on from ours |
 //! | `quorum` | whether it counts enough of those who are there, in its turn |
+//! | `stragglers` | how long members take, and until when a round waits for them |
 //! | `support` | which of two chains most nodes vote for |
 //! | `cohort` | who trains in a round |
 //! | `outbox` | the outputs of an input |
@@ -75,6 +76,7 @@ pub mod recording;
 pub mod slices;
 pub mod state;
 mod status;
+mod stragglers;
 mod support;
 mod trials;
 mod view;

@@ -34,9 +34,6 @@ use crate::view::Update;
 /// How many nodes act one after the other before a round is given up.
 pub(crate) const ATTEMPTS: u32 = 4;
 
-/// How many times as long as a round took until then whoever was counted in the one before is waited for beyond it.
-pub(crate) const PATIENCE: u32 = 2;
-
 /// How long a machine has waited for the round to be closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Patience {

@@ -9,7 +9,7 @@ use std::time::Duration;
 use common::seed;
 use fednode_core::{Round, Timestamp};
 use fednode_engine::{Input, Note};
-use fednode_sim::{self as sim, Observer, Outcome, Scenario, Toys};
+use fednode_sim::{self as sim, Incident, Observer, Outcome, Scenario, Toys};
 
 const ROUNDS: u32 = 6;
 /// How long a round of training takes the quick members.
@@ -42,7 +42,8 @@ impl Observer for Quick {
 
 /// Plays it, and returns how many members each closed round counts, and when the quick ones were done.
 fn play(scenario: &Scenario) -> (BTreeMap<Round, u32>, Duration) {
-    let (mut toys, mut quick) = (Toys::new(scenario.seed, 6), Quick::default());
+    let members = scenario.nodes + 1;
+    let (mut toys, mut quick) = (Toys::new(scenario.seed, members), Quick::default());
     let outcome: Outcome = sim::run_observed(scenario, &mut toys, &mut quick);
     assert_eq!(outcome.unfinished(), [] as [usize; 0]);
     let closed = outcome.notes.iter().filter_map(|(_, note)| match note {
@@ -50,6 +51,16 @@ fn play(scenario: &Scenario) -> (BTreeMap<Round, u32>, Duration) {
         _ => None,
     });
     (closed.collect(), quick.done)
+}
+
+/// Plays it, and asserts that the last three rounds count all five members.
+fn all_are_counted_in_the_end(scenario: &Scenario) {
+    let (members, _) = play(scenario);
+    let rounds = scenario.spec.rounds;
+    for round in rounds - 2..=rounds {
+        let counted = members.get(&Round(round));
+        assert_eq!(counted, Some(&5), "round {round} of {members:?}");
+    }
 }
 
 fn every_round_counts(members: u32) -> BTreeMap<Round, u32> {
@@ -75,6 +86,50 @@ fn who_takes_ten_times_as_long_holds_others_up_once() {
         // The first round takes three times as long. Each one has a grace time, and little else.
         let grace = scenario.spec.round.grace();
         let most = TOOK * (ROUNDS + 2) + (grace + Duration::from_secs(2)) * ROUNDS;
+        assert!(took < most, "{took:?}, with an aggregator: {aggregator}");
+    }
+}
+
+#[test]
+fn where_nobody_aggregates_the_quickest_does_not_decide_how_long_others_have() {
+    let mut scenario = one_is_slow(8, false);
+    scenario.training = (TOOK / 4, TOOK / 4);
+    scenario.slow.extend([(1, 4), (3, 4), (4, 4)]);
+    let (members, _) = play(&scenario);
+    assert_eq!(members, every_round_counts(5));
+}
+
+#[test]
+fn who_was_away_is_counted_again() {
+    for aggregator in [true, false] {
+        let mut scenario = one_is_slow(2, aggregator)
+            .at(50.0, Incident::Kill(SLOW))
+            .at(75.0, Incident::Restart(SLOW));
+        scenario.spec.rounds = 10;
+        all_are_counted_in_the_end(&scenario);
+    }
+}
+
+#[test]
+fn an_aggregator_that_comes_back_learns_who_is_slow() {
+    let mut scenario = one_is_slow(2, true)
+        .at(50.0, Incident::Kill(5))
+        .at(53.0, Incident::Restart(5));
+    scenario.spec.rounds = 10;
+    all_are_counted_in_the_end(&scenario);
+}
+
+#[test]
+fn where_some_rest_who_is_far_too_slow_holds_nobody_up_for_long() {
+    for aggregator in [true, false] {
+        let mut scenario = Scenario::new(seed(), 10, 10);
+        scenario.aggregator = aggregator;
+        scenario.training = (TOOK, TOOK);
+        scenario.slow.insert(SLOW, 20);
+        scenario.spec.round.participation = 0.8;
+        let (_, took) = play(&scenario);
+        let grace = scenario.spec.round.grace();
+        let most = TOOK * (10 + 4) + (grace + Duration::from_secs(2)) * 10;
         assert!(took < most, "{took:?}, with an aggregator: {aggregator}");
     }
 }

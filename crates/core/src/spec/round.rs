@@ -14,9 +14,8 @@ crate::config! {
         quorum: f64 = 0.8,
         /// Seconds a node waits for a round to close, and for the experts it wants, before it goes on without.
         deadline_seconds: f64 = 600.0,
-        /// Seconds that a round stays open for stragglers once the quorum is there; whoever was counted in the round before has
-        /// twice as long as the round took until then, if that is more. Also how long each acting aggregator has when the
-        /// aggregator is gone.
+        /// Seconds that a round stays open for stragglers once the quorum is there. Who is known to take longer has up to
+        /// three times as long as the quorum took. Also how long each acting aggregator has when the aggregator is gone.
         grace_seconds: f64 = 3.0,
         /// Most that a member weighs in a mean that is weighted by samples: so many medians of the members' samples (0 or at
         /// least 1; 0 sets no bound). Samples are a member's own word.

@@ -13,6 +13,7 @@ use super::{Aggregator, OpenRound};
 use crate::follower::Follower;
 use crate::image::{self, ForeignImage};
 use crate::outbox::Outbox;
+use crate::stragglers::Stragglers;
 use crate::trials::Trials;
 use crate::view::View;
 
@@ -25,6 +26,8 @@ pub struct AggregatorImage {
     view: View,
     chain: Follower,
     open: OpenRound,
+    #[serde(default)]
+    stragglers: Stragglers,
     n_members: usize,
     synced: bool,
     started: Option<Timestamp>,
@@ -48,6 +51,7 @@ impl Aggregator {
             view,
             chain,
             open,
+            stragglers,
             n_members,
             synced,
             started,
@@ -62,6 +66,7 @@ impl Aggregator {
             view: view.clone(),
             chain: chain.clone(),
             open: open.clone(),
+            stragglers: stragglers.clone(),
             n_members: *n_members,
             synced: *synced,
             started: *started,
@@ -91,6 +96,7 @@ impl Aggregator {
             view: image.view,
             chain: image.chain,
             open: image.open,
+            stragglers: image.stragglers,
             n_members: image.n_members,
             synced: image.synced,
             started: image.started,

@@ -1,50 +1,33 @@
-//! Stragglers: who is waited for beyond the grace time, and how long.
-//!
-//! A member that was counted in the round before, and is not done when the quorum is, may be at work with more samples or on a
-//! slower machine. Without it the mean would never learn of its data. So it has as long again as the quorum took, twice. A
-//! member that was not counted holds nobody up, and neither does one whose part does not come after its update.
-//!
-//! ```text
-//! closing before ──────── quorum ──grace time──► closed, if nobody straggles
-//!        │◄──── t ────►│◄──────── 2 t ────────►│ closed, at most a grace time after the newest straggler
-//! ```
+//! How long the open round waits for those who are not in when the quorum is.
 
 use fednode_core::NodeId;
 
 use super::Aggregator;
 use crate::event::Timer;
-use crate::quorum::PATIENCE;
+use crate::view::Update;
 
 impl Aggregator {
-    /// Tells whether a node is waited for beyond the grace time: it was counted in the round before, if there is one, and has not
-    /// said its update of this one.
-    pub(super) fn straggles(&self, node: NodeId) -> bool {
-        let head = self.head();
-        let was_counted = head.counted.is_empty() || head.counts(node);
-        was_counted && !self.open.closer.knows(node)
-    }
-
-    /// Tells whether the grace time of the open round is over.
-    pub(super) fn is_after_grace(&self) -> bool {
-        let grace = self.spec.round.grace();
-        let quorum = self.open.quorum_since;
-        quorum.is_some_and(|since| self.now >= since + grace)
-    }
-
     /// Tells whether those who are not in when the quorum is have had their time. If not, a timer looks again.
+    ///
+    /// All have the grace time, and stragglers longer. What a straggler says is fetched for a grace time.
     pub(super) fn is_grace_over(&mut self, expected: &[NodeId]) -> bool {
-        let Some(since) = self.open.quorum_since else {
+        let (Some(quorum), Some(opened)) = (self.open.quorum_since, self.open.opened) else {
             return false;
         };
-        let grace = self.spec.round.grace();
-        let took = since.since(self.open.since);
-        let latest = since + (took * PATIENCE).max(grace);
-        // This walk through the members is spared until the grace time is over.
-        let ends = if self.is_after_grace() && expected.iter().any(|node| self.straggles(*node)) {
-            latest
-        } else {
-            self.open.straggled.map_or(since, |at| at.min(latest)) + grace
-        };
+        let (grace, deadline) = (self.spec.round.grace(), self.spec.round.deadline());
+        let closing = self.head().closing;
+        let latest = self.stragglers.latest(closing, quorum);
+        let since = self.open.straggled.map_or(quorum, |at| at.min(latest));
+        let mut ends = since + grace;
+        // The walk through the members is spared until then.
+        if self.now >= ends {
+            let until = self
+                .stragglers
+                .until(closing, quorum, expected.iter().copied());
+            // Close to the deadline nodes would close the round themselves.
+            let latest = opened + deadline.saturating_sub(grace * 6);
+            ends = until.map_or(ends, |until| until.min(latest).max(ends));
+        }
         let is_over = self.now >= ends;
         if !is_over && self.open.looks_at != Some(ends) {
             self.open.looks_at = Some(ends);
@@ -54,10 +37,30 @@ impl Aggregator {
         is_over
     }
 
-    /// A node came. Before the first round everybody waits for newcomers, so the time that the round takes begins now.
+    /// An update was heard. Where the quorum was there before it, its part has a grace time to come.
+    pub(super) fn note_pace(&mut self, update: Update<'_>) {
+        if self.broadcast_set.is_partial() {
+            // Others speak in every round.
+            return;
+        }
+        let (node, follows) = (update.node, update.local.follows);
+        let is_new = self.stragglers.on_update(self.now, node, follows);
+        if is_new && follows == self.head().closing && self.open.quorum_since.is_some() {
+            self.open.straggled = Some(self.now);
+        }
+    }
+
+    /// The open round is about to be left for the next one: who has said nothing in it is not waited for.
+    pub(super) fn note_silent(&mut self) {
+        let expected = self.open.expected.take();
+        let expected = expected.into_iter().flat_map(|expected| expected.nodes);
+        self.stragglers.note_silent(expected);
+    }
+
+    /// A node came. Before the first round all wait for newcomers, so the time that the round takes begins now.
     pub(super) fn begin_first_round_anew(&mut self) {
         if self.head().closing.is_none() && self.open.opened.is_none() {
-            self.open.since = self.now;
+            self.stragglers.begin(None, self.now);
         }
     }
 }

@@ -211,9 +211,7 @@ impl Exchanging {
         let (now, grace) = (shared.now, shared.spec.round.grace());
         // Before the deadline nobody would follow a closing of too few.
         let is_late = self.exchange.patience(shared) == Patience::DeadlineOver;
-        let straggles =
-            now < self.exchange.stragglers_until() && acting::does_one_straggle(shared, round);
-        if !is_late && (straggles || !acting::is_quorum_heard(shared, round)) {
+        if !is_late && !self.is_quorum_in(shared, round) {
             return shared.outbox.set_timer(Timer::Takeover(round), now + grace);
         }
         // Each in line has a grace time, the first few only, and the last of them one more to find out whose parts cannot
@@ -225,6 +223,15 @@ impl Exchanging {
             let turn = now + grace * before.min(ATTEMPTS);
             shared.outbox.set_timer(Timer::Act(round), turn);
         }
+    }
+
+    /// Tells whether the quorum is there, and stragglers have had their time.
+    fn is_quorum_in(&mut self, shared: &Shared, round: Round) -> bool {
+        if !acting::is_quorum_heard(shared, round) {
+            return false;
+        }
+        let quorum = *self.exchange.quorum.get_or_insert(shared.now);
+        !acting::does_one_straggle(shared, round, quorum)
     }
 
     pub(super) fn on_turn_to_act(&mut self, shared: &mut Shared, round: Round) {

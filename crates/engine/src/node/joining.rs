@@ -130,6 +130,8 @@ impl Joining {
 
     fn begin(self, shared: &mut Shared) -> Phase {
         let round = shared.memory.round;
+        let closing = shared.chain.head().closing;
+        shared.stragglers.begin(closing, shared.now);
         match self.resume {
             None => Training::begin(shared, round.next()),
             Some(PhaseName::Exchanging | PhaseName::Merging)

@@ -267,6 +267,9 @@ impl Node {
 
     /// Records an update that changes nothing now: its author is not among [`Self::awaited_updates`].
     pub fn record_update(&mut self, advert: &Arc<Accepted>) {
+        if let Some(update) = Update::of(advert) {
+            pace::note_late_news(&mut self.shared, update);
+        }
         self.shared.view.record(advert);
     }
 
@@ -362,6 +365,7 @@ impl Node {
         if author == shared.me {
             self.phase.on_own_update(author, round);
         } else {
+            pace::note_update(shared, update);
             self.phase.on_update(shared, update);
         }
     }

@@ -1,15 +1,44 @@
-//! Keeping pace where experts are exchanged and nothing is averaged (FedMoE-DA with a frozen embedding).
+//! Keeping pace: how long members take, and for whom a node waits where nothing is averaged.
 //!
-//! Elsewhere the closed round tells who took part in it and how long stragglers are waited for. Here every node looks
-//! for itself. The plans of the next rounds need the proxies of refresh rounds. So in those rounds it waits for the
+//! Where rounds are closed without an aggregator, [`crate::stragglers`] says how long the others are waited for. In a large
+//! federation others speak in every round, so nobody's time is noted.
+//!
+//! Where experts are exchanged and nothing is averaged (FedMoE-DA with a frozen embedding), no closed round tells who took part
+//! in it. There every node looks for itself. The plans of the next rounds need the proxies of refresh rounds. So in those rounds it waits for the
 //! updates of all who are there and have not got as far. It waits for its own to come back, too: a plan compares the
 //! others' proxies with those. In every round the grace time starts when a quorum of them has.
 
-use fednode_core::{NodeId, Round};
+use fednode_core::{ClosingId, NodeId, Round};
 
-use super::exchange::Exchange;
+use super::exchange::{Exchange, acting};
 use super::shared::Shared;
 use crate::event::Timer;
+use crate::view::Update;
+
+/// Another node's update was heard.
+pub(super) fn note_update(shared: &mut Shared, update: Update<'_>) {
+    if !shared.broadcast_set.is_partial() {
+        let (node, follows) = (update.node, update.local.follows);
+        shared.stragglers.on_update(shared.now, node, follows);
+    }
+}
+
+/// An update was heard some time ago.
+pub(super) fn note_late_news(shared: &mut Shared, update: Update<'_>) {
+    if !shared.broadcast_set.is_partial() {
+        let (node, follows) = (update.node, update.local.follows);
+        shared.stragglers.on_late_news(node, follows);
+    }
+}
+
+/// A closing is followed from now on.
+pub(super) fn note_closing(shared: &mut Shared, closing: ClosingId) {
+    if !shared.broadcast_set.is_partial() {
+        let silent = acting::unheard(shared, shared.chain.head().round.next());
+        shared.stragglers.note_silent(silent.into_iter());
+    }
+    shared.stragglers.begin(Some(closing), shared.now);
+}
 
 fn sees_no_closed_rounds(shared: &Shared) -> bool {
     !shared.averages() && shared.spec.exchange.experts.is_some()

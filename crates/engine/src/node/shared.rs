@@ -18,6 +18,7 @@ use super::done::Done;
 use super::exchange::Exchange;
 use super::following::Following;
 use super::memory::Memory;
+use super::pace;
 use super::proxies::Proxies;
 use crate::chain::{self, Judge, Rank, SLACK};
 use crate::closing::Base;
@@ -28,6 +29,7 @@ use crate::follower::{Announced, Closed, Follower};
 use crate::masks::Sums;
 use crate::outbox::Outbox;
 use crate::state::Head;
+use crate::stragglers::Stragglers;
 use crate::trials::Trials;
 use crate::view::View;
 
@@ -75,6 +77,9 @@ pub(super) struct Shared {
     pub(super) cohort: Cohort,
     pub(super) proxies: Proxies,
     pub(super) trials: Trials,
+    /// How long members take.
+    #[serde(default)]
+    pub(super) stragglers: Stragglers,
     /// Closings of the next round whose mean this node could not take over, since the head moved last.
     refused: VecDeque<ClosingId>,
     /// The closings that were followed last, the newest last.
@@ -114,6 +119,7 @@ impl Shared {
             cohort: Cohort::Everybody,
             proxies: Proxies::default(),
             trials: Trials::default(),
+            stragglers: Stragglers::default(),
             refused: VecDeque::new(),
             recent: VecDeque::new(),
             following: Following::default(),
@@ -169,6 +175,7 @@ impl Shared {
     /// Takes a closed round for the head.
     pub(super) fn follow(&mut self, closed: &Closed) {
         let (round, counts_again) = (closed.round, self.counts_again());
+        pace::note_closing(self, closed.global.id(round));
         self.chain
             .follow(&self.view, round, &closed.global, counts_again);
         self.view.on_followed(closed.author);

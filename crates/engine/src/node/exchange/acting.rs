@@ -283,7 +283,7 @@ pub(in crate::node) fn is_quorum_heard(shared: &Shared, round: Round) -> bool {
 }
 
 /// Returns the others who are expected to take part in a round and of whom no update was heard that could be counted.
-pub(super) fn unheard(shared: &Shared, round: Round) -> Vec<NodeId> {
+pub(in crate::node) fn unheard(shared: &Shared, round: Round) -> Vec<NodeId> {
     let (view, base) = (&shared.view, shared.base());
     let counted = shared.chain.head().counted.iter().copied();
     let expected: BTreeSet<NodeId> = counted.chain(view.company().neighbours()).collect();
@@ -296,12 +296,13 @@ pub(super) fn unheard(shared: &Shared, round: Round) -> Vec<NodeId> {
     expected.filter(is_unheard).collect()
 }
 
-/// Tells whether somebody who is here, and was counted in the round before, has not said its update yet.
-pub(in crate::node) fn does_one_straggle(shared: &Shared, round: Round) -> bool {
-    let (head, company) = (shared.chain.head(), shared.view.company());
-    let was_counted = |node: &NodeId| head.counted.is_empty() || head.counts(*node);
-    let mut unheard = unheard(shared, round).into_iter();
-    unheard.any(|node| was_counted(&node) && company.has_neighbour(node))
+/// Tells whether somebody who is here, and has said nothing, is still waited for. The quorum was there at `quorum`.
+pub(in crate::node) fn does_one_straggle(shared: &Shared, round: Round, quorum: Timestamp) -> bool {
+    let (closing, company) = (shared.chain.head().closing, shared.view.company());
+    let unheard = unheard(shared, round).into_iter();
+    let here = unheard.filter(|node| company.has_neighbour(*node));
+    let until = shared.stragglers.until(closing, quorum, here);
+    until.is_some_and(|until| shared.now < until)
 }
 
 /// Returns the other node that acts first for a round, if there is one.

@@ -32,7 +32,7 @@ use crate::event::{
     Arrival, AverageReport, FetchKind, JoinPurpose, JoinReport, Note, SliceReport, Timer,
 };
 use crate::follower::Closed;
-use crate::quorum::{ATTEMPTS, PATIENCE, Patience};
+use crate::quorum::{ATTEMPTS, Patience};
 use crate::trials::Known;
 use crate::view::Update;
 
@@ -43,17 +43,15 @@ const SLOW: f64 = 1048576.0;
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Exchange {
     round: Round,
-    /// When the node began to train, or to rest.
-    #[serde(default)]
-    opened: Timestamp,
     started: Timestamp,
     /// When the grace time of the closed round was over.
-    #[serde(default)]
     closed: Option<Timestamp>,
     pub(super) experts: Experts,
     pub(super) mean: Pursuit,
     /// This node closes the round itself.
     pub(super) acting: Option<Acting>,
+    /// Where nobody aggregates: when the node saw that the quorum is there.
+    pub(super) quorum: Option<Timestamp>,
     /// Slices of the mean that this node averages.
     #[serde(default)]
     averaging: Averaging,
@@ -66,7 +64,6 @@ pub(super) struct Exchange {
     in_grace: bool,
     /// When the stragglers of the closed round have had their time. The first closing decides: where others close a round
     /// more often than that, a node that comes back would wait for ever.
-    #[serde(default)]
     grace_ends: Option<Timestamp>,
     /// The round is closed and its stragglers have had their time.
     grace_over: bool,
@@ -77,12 +74,12 @@ impl Exchange {
     fn new(shared: &Shared) -> Self {
         Self {
             round: shared.memory.round,
-            opened: shared.now,
             started: shared.now,
             closed: None,
             experts: Experts::default(),
             mean: Pursuit::default(),
             acting: None,
+            quorum: None,
             averaging: Averaging::default(),
             updates_awaited: BTreeSet::new(),
             shortlisted: false,
@@ -284,11 +281,6 @@ impl Exchange {
         let known = self.mean.candidate();
         let is_known = known.is_some_and(|known| known.is(best.author, &best.global));
         (!is_known).then_some(best)
-    }
-
-    /// Returns until when stragglers are waited for where nobody aggregates: as the node's own training took, twice.
-    pub(super) fn stragglers_until(&self) -> Timestamp {
-        self.started + self.started.since(self.opened) * PATIENCE
     }
 
     /// Returns when the round is given up, whatever is still under way. The last half of a grace time is for the merge.
