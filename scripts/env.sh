@@ -26,22 +26,60 @@ install_packages() {
     "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# build_programs [--cpu]: builds `fednode` and `fedboot` for use, and prints the folder that holds them. --cpu leaves the GPU path
-# out. These programs are smaller, are built in less time, and on Linux are linked to no library at all.
+# build_programs [--cpu [TARGET]]: builds `fednode` and `fedboot` for use, and prints the folder that holds them. --cpu leaves the GPU
+# path out. These programs are smaller, are built in less time, and on Linux are linked to no library at all. TARGET is what Rust
+# calls another kind of machine, such as aarch64-unknown-linux-gnu.
 build_programs() {
-    local host
-    host=$(rustc -vV | sed -n 's/^host: //p')
+    local host target
     if [ "${1:-}" != --cpu ]; then
         cargo build --release --locked --bin fednode --bin fedboot >&2 || return
         echo "$CARGO_TARGET_DIR/release"
         return
     fi
-    local static=()
-    case $host in *-linux-gnu) static=(env RUSTFLAGS="-C target-feature=+crt-static") ;; esac
+    host=$(rustc -vV | sed -n 's/^host: //p')
+    target=${2:-$host}
+    local settings=()
+    case $target in *-linux-gnu) settings+=(RUSTFLAGS="-C target-feature=+crt-static") ;; esac
+    if [ "$target" != "$host" ]; then
+        need_target "$target" >&2 || return
+        settings+=("$(linker_variable "$target")=$(cross_compiler "$target")")
+    fi
     # With a target named, flags are not for what runs during the build.
-    ${static[@]+"${static[@]}"} cargo build --release --locked -p fednode -p fedboot --no-default-features \
-        --target "$host" --target-dir "$CARGO_TARGET_DIR/cpu" >&2 || return
-    echo "$CARGO_TARGET_DIR/cpu/$host/release"
+    env ${settings[@]+"${settings[@]}"} cargo build --release --locked -p fednode -p fedboot --no-default-features \
+        --target "$target" --target-dir "$CARGO_TARGET_DIR/cpu" >&2 || return
+    echo "$CARGO_TARGET_DIR/cpu/$target/release"
+}
+
+# need_target TARGET: whether programs for another kind of machine can be built here. What Debian has is installed.
+need_target() {
+    local machine=${1%%-*} debian
+    case $1 in
+        aarch64-unknown-linux-gnu) debian=arm64 ;;
+        x86_64-unknown-linux-gnu) debian=amd64 ;;
+        *)
+            echo "programs for $1 are not made here: there are aarch64-unknown-linux-gnu and x86_64-unknown-linux-gnu" >&2
+            return 1
+            ;;
+    esac
+    if ! [ -d "$(rustc --print target-libdir --target "$1")" ]; then
+        echo "Rust's standard library for $1 is missing: rustup target add $1" >&2
+        return 1
+    fi
+    install_packages "gcc-${machine//_/-}-linux-gnu" "libc6-dev-$debian-cross" || return
+    if ! command -v "$(cross_compiler "$1")" >/dev/null; then
+        echo "the C compiler $(cross_compiler "$1") is missing" >&2
+        return 1
+    fi
+}
+
+# cross_compiler TARGET: what Debian calls the C compiler for that machine, which also links.
+cross_compiler() {
+    echo "${1%%-*}-linux-gnu-gcc"
+}
+
+# linker_variable TARGET: the variable by which cargo hears of the linker.
+linker_variable() {
+    echo "CARGO_TARGET_$(tr a-z- A-Z_ <<<"$1")_LINKER"
 }
 
 # The compiler that the bundled SQLite needs, whatever the system.

@@ -148,14 +148,14 @@ def tarball(root, path):
     return f"runs where it was unpacked, {time.monotonic() - begun:.1f} s"
 
 
-def image(folder):
+def image(folder, patience=PATIENCE):
     """Runs the same federation in the unpacked image: read-only, as its user, with one volume."""
     state = folder.parent / "image-state"
     state.mkdir(mode=0o700)
     os.chown(state, 65532, 65532)
     inner = ["unshare", "--mount", "--pid", "--net", "--fork", "--kill-child", "sh", "-euc", CONTAINER, "container"]
     begun = time.monotonic()
-    run(*inner, folder, state, "/usr/bin/" + SWARM[0], *SWARM[1:], "--out", "/state/run", timeout=PATIENCE)
+    run(*inner, folder, state, "/usr/bin/" + SWARM[0], *SWARM[1:], "--out", "/state/run", timeout=patience)
     seconds = time.monotonic() - begun
     hold((state / "run/models/3.safetensors").exists(), "no model of the third node")
     line = [*inner, folder, state, "/bin/sh", "-c", ": > /wrong"]

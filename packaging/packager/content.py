@@ -82,9 +82,9 @@ def installed(source):
     tree = Tree()
     for name, path in source.programs.items():
         tree.put(f"usr/bin/{name}", path.read_bytes(), 0o755)
-        page = texts.manual(name, path, source)
+        page = texts.manual(name, source)
         tree.put(f"usr/share/man/man1/{name}.1.gz", packed(page.encode(), 9))
-        for place, text in texts.completions(name, path).items():
+        for place, text in texts.completions(name, source).items():
             tree.put(place, text)
     systemd = ROOT / "packaging" / "systemd"
     for name in ("fednode@.service", "fedboot.service"):

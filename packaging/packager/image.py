@@ -6,14 +6,11 @@ dash is there for the first containers of a pod, which copy keys and use tickets
 """
 import hashlib
 import json
-import os
-import pathlib
-import re
 import time
 
 from . import sbom, texts
+from .base import Base
 from .content import Tree, packed
-from .source import Unusable, need, run
 
 USER = 65532
 PORT = 4001
@@ -24,7 +21,6 @@ MEDIA = "application/vnd.oci.image"
 
 def make(source, tree, out, level):
     """Writes the archive into a folder and returns its path."""
-    need("dash", "dash")
     base, libraries = system(source)
     programs = Tree({path: file for path, file in tree.items() if path.startswith("usr/bin/")})
     programs.put("usr/share/doc/fednode/copyright", texts.copyright_file())
@@ -59,14 +55,10 @@ def make(source, tree, out, level):
 
 def system(source):
     """Returns the tree below the programs, and the libraries in it as components."""
-    tree = Tree()
-    shell = pathlib.Path("/usr/bin/dash")
-    shell = shell if shell.exists() else pathlib.Path("/bin/dash")
-    linked = [shell] if source.is_static else [*source.programs.values(), shell]
-    found = {library for program in linked for library in needed(program)}
-    tree.put("bin/sh", shell.read_bytes(), 0o755)
-    for path in sorted(found):
-        tree.put(path.lstrip("/"), pathlib.Path(path).read_bytes(), 0o755)
+    tree, base = Tree(), Base(source)
+    tree.put("bin/sh", base.shell.read_bytes(), 0o755)
+    for path, file in sorted(base.libraries.items()):
+        tree.put(path.lstrip("/"), file.read_bytes(), 0o755)
     tree.put("etc/passwd", PASSWD)
     tree.put("etc/group", GROUP)
     tree.put("etc/nsswitch.conf", "hosts: files dns\n")
@@ -74,36 +66,11 @@ def system(source):
     tree.folder("state", 0o700, USER)
     for folder in ("dev", "proc", "sys"):
         tree.folder(folder)
-    packages = {}
-    for path in sorted([*found, str(shell)]):
-        packages.setdefault(owner(path), []).append(pathlib.Path(path).name)
+    packages = base.packages()
     for package, _ in packages:
-        text = pathlib.Path(f"/usr/share/doc/{package}/copyright")
-        if text.exists():
-            tree.put(f"usr/share/doc/{package}/copyright", text.read_bytes())
+        if text := base.copyright(package):
+            tree.put(f"usr/share/doc/{package}/copyright", text)
     return tree, [sbom.library(*package, files) for package, files in sorted(packages.items())]
-
-
-def needed(program):
-    """Returns the paths of the shared libraries of a program and of its loader."""
-    said = run("ldd", program)
-    return re.findall(r"(?:=> |^\s*)(/\S+) \(0x", said, re.MULTILINE)
-
-
-def owner(path):
-    """Returns name and version of the Debian package of a file."""
-    # A merged /usr has each file under two names, and dpkg knows one.
-    names = [path, os.path.realpath(path), os.path.realpath(path).removeprefix("/usr")]
-    said = next(filter(None, (quiet("dpkg-query", "-S", name) for name in names)), "unknown: ")
-    package = said.split(": ")[0].split(":")[0]
-    return package, quiet("dpkg-query", "-W", "-f", "${Version}", package) or "unknown"
-
-
-def quiet(*command):
-    try:
-        return run(*command).strip()
-    except (Unusable, FileNotFoundError):
-        return None
 
 
 def layer(tree, source, level, blobs):

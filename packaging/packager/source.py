@@ -1,6 +1,7 @@
 """What packages are made of: the version, the time, and the two binaries."""
 import os
 import pathlib
+import platform
 import shutil
 import struct
 import subprocess
@@ -23,13 +24,33 @@ class Source:
         self.version = version()
         self.epoch = epoch()
         self.scratch = scratch
-        self.programs = {name: stripped(binaries / name, scratch / name) for name in PROGRAMS}
+        for name in PROGRAMS:
+            self.debian, self.machine, self.oci = architecture(binaries / name)
+        self.is_native = self.machine == platform.machine()
+        self.programs = {name: self.stripped(binaries / name) for name in PROGRAMS}
         self.is_static = all(is_static(path) for path in self.programs.values())
-        self.debian, self.machine, self.oci = architecture(self.programs["fednode"])
-        for name, path in self.programs.items():
-            said = run(path, "--version").strip()
+        for name in PROGRAMS:
+            said = self.said_by(name, "--version").strip()
             if said != f"{name} {self.version}":
                 raise Unusable(f"`{binaries / name}` says `{said}`, and Cargo.toml says {self.version}: build it again")
+
+    def stripped(self, binary):
+        """Copies a binary without its symbols."""
+        target = self.scratch / binary.name
+        run(self.tool("strip"), "--strip-unneeded", "--remove-section=.comment", "-o", target, binary)
+        target.chmod(0o755)
+        return target
+
+    def tool(self, name):
+        """Returns a tool of binutils that knows the machine of the programs."""
+        if self.is_native:
+            return need(name, "binutils")
+        return need(f"{self.machine}-linux-gnu-{name}", f"binutils-{self.machine.replace('_', '-')}-linux-gnu")
+
+    def said_by(self, name, *words):
+        """Returns what one of the programs prints, under an emulator where its machine is another one."""
+        emulator = [] if self.is_native else [need(f"qemu-{self.machine}-static", "qemu-user-static")]
+        return run(*emulator, self.programs[name], *words)
 
 
 def run(*command, **options):
@@ -44,9 +65,10 @@ def run(*command, **options):
 
 
 def need(program, package):
-    """Makes sure that a program is there."""
+    """Makes sure that a program is there, and returns its name."""
     if shutil.which(program) is None:
         raise Unusable(f"`{program}` is missing: install what Debian calls {package}")
+    return program
 
 
 def version():
@@ -60,31 +82,26 @@ def epoch():
 
 
 def built(*flags):
-    """Builds both binaries as `scripts/demo` does, and returns their folder. `--cpu` leaves the GPU path out."""
-    command = ["bash", "-euc", f". scripts/env.sh && need_compiler >&2 && build_programs {' '.join(flags)}"]
+    """Builds both binaries as `scripts/demo` does, and returns their folder. `--cpu` leaves the GPU path out.
+
+    What follows it is another kind of machine.
+    """
+    command = ["bash", "-euc", '. scripts/env.sh && need_compiler >&2 && build_programs "$@"', "build", *flags]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
-        raise Unusable("cargo could not build the binaries")
+        raise Unusable("the programs could not be built: the lines above say why")
     return pathlib.Path(done.stdout.strip())
-
-
-def stripped(binary, target):
-    """Copies a binary without its symbols."""
-    need("strip", "binutils")
-    if not binary.is_file():
-        raise Unusable(f"there is no `{binary}`: build it, or name the folder of both binaries with --bin")
-    run("strip", "--strip-unneeded", "--remove-section=.comment", "-o", target, binary)
-    target.chmod(0o755)
-    return target
 
 
 def is_static(binary):
     """Whether a program is linked to no library, and so runs on any Linux."""
-    need("objdump", "binutils")
-    return "NEEDED" not in run("objdump", "-p", binary)
+    return "(NEEDED)" not in run(need("readelf", "binutils"), "--dynamic", "--wide", binary)
 
 
 def architecture(binary):
+    """Returns what Debian, RPM and OCI call the machine of a program."""
+    if not binary.is_file():
+        raise Unusable(f"there is no `{binary}`: build it, or name the folder of both binaries with --bin")
     with binary.open("rb") as file:
         head = file.read(20)
     if head[:4] != b"\x7fELF":

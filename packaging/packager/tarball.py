@@ -2,7 +2,7 @@
 import re
 
 from .content import DOC, UNITS, Tree, packed
-from .source import ROOT, need, run
+from .source import ROOT, run
 
 README = """fednode {version} for {machine}, {system}.
 
@@ -37,7 +37,6 @@ def make(source, tree, out, level):
 
 def glibc(source):
     """Returns the newest version of glibc of which the programs need a symbol."""
-    need("objdump", "binutils")
-    said = "".join(run("objdump", "-T", path) for path in source.programs.values())
+    said = "".join(run(source.tool("objdump"), "-T", path) for path in source.programs.values())
     versions = {tuple(map(int, found.split("."))) for found in re.findall(r"GLIBC_(\d+(?:\.\d+)+)", said)}
     return ".".join(map(str, max(versions)))

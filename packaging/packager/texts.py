@@ -2,7 +2,7 @@
 import re
 import time
 
-from .source import ROOT, run
+from .source import ROOT
 
 COMPLETIONS = {
     "bash": "usr/share/bash-completion/completions/{}",
@@ -20,9 +20,9 @@ Comment: The programs contain the crates that fednode.cdx.json lists, under the 
 """
 
 
-def completions(name, program):
+def completions(name, source):
     """Returns the completions of a program by their places."""
-    return {place.format(name): run(program, "completions", shell) for shell, place in COMPLETIONS.items()}
+    return {place.format(name): source.said_by(name, "completions", shell) for shell, place in COMPLETIONS.items()}
 
 
 def commands(help_text):
@@ -32,16 +32,16 @@ def commands(help_text):
     return [name for name in names if name != "help"]
 
 
-def manual(name, program, source):
+def manual(name, source):
     """Returns a manual page: what `--help` says of the program and of each of its commands."""
-    whole = run(program, "--help")
+    whole = source.said_by(name, "--help")
     about = whole.splitlines()[0].rstrip(".")
     day = time.strftime("%Y-%m-%d", time.gmtime(source.epoch))
     lines = [f'.TH {name.upper()} 1 "{day}" "{name} {source.version}" "User Commands"', ".nh"]
     lines += [".SH NAME", f"{name} \\- {roff(about[:1].lower() + about[1:])}"]
     lines += [".SH SYNOPSIS", f".B {name}", "COMMAND [FLAGS]", ".SH DESCRIPTION", *literal(whole)]
     for command in commands(whole):
-        lines += [f".SH {name.upper()} {command.upper()}", *literal(run(program, command, "--help"))]
+        lines += [f".SH {name.upper()} {command.upper()}", *literal(source.said_by(name, command, "--help"))]
     return "\n".join(lines) + "\n"
 
 

@@ -68,7 +68,7 @@ def platform_of(source):
     if source.is_static:
         return f"manylinux_2_17_{source.machine}.musllinux_1_1_{source.machine}"
     for path in source.programs.values():
-        needed = re.findall(r"NEEDED\s+(\S+)", run("objdump", "-p", path))
+        needed = re.findall(r"NEEDED\s+(\S+)", run(source.tool("objdump"), "-p", path))
         if strange := [library for library in needed if not EVERYWHERE.fullmatch(library)]:
             raise Unusable(f"`{path.name}` needs {', '.join(strange)}, which not every Linux has: a wheel cannot hold it")
     return f"manylinux_{glibc(source).replace('.', '_')}_{source.machine}"
