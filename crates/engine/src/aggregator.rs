@@ -1,9 +1,9 @@
 //! The bootstrap aggregator's round as a pure state machine.
 //!
 //! It listens to local updates, fetches the shared parts, closes the round and says so. The round closes when everybody
-//! expected is in, or at quorum and the end of the grace time, which is longer for stragglers. At the deadline it closes with whoever is there (at
-//! least two of them). It trains nothing and decides nothing that its signed announcement does not allow anybody to
-//! recompute. When another node has acted in its place, it recomputes that and takes up the chain from there.
+//! expected is in, or at quorum and the end of the grace time, which is longer for stragglers. At the deadline it closes with
+//! whoever is there (at least two of them). It trains nothing and decides nothing that its signed announcement does not allow
+//! anybody to recompute. When another node has acted in its place, it recomputes that and takes up the chain from there.
 
 mod closing;
 mod image;

@@ -15,13 +15,15 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use fednode_core::{ClosingId, NodeId, Timestamp};
+use fednode_core::{ClosingId, MAX_MEMBERS, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 /// How many times as long as the quorum took others are waited for after it.
 const PATIENCE: u32 = 2;
 /// How many closings are remembered.
 const MAX_CLOSINGS: usize = 8;
+/// How many members are remembered, twice as many as a round counts; who spoke longest ago is forgotten first.
+const MAX_SPOKEN: usize = 2 * MAX_MEMBERS;
 
 /// What a member said last, and how long it took.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -75,8 +77,19 @@ impl Stragglers {
             took,
             is_silent: false,
         };
-        self.members.insert(node, spoken);
+        self.remember(node, spoken);
         true
+    }
+
+    fn remember(&mut self, node: NodeId, spoken: Spoken) {
+        if self.members.len() >= MAX_SPOKEN && !self.members.contains_key(&node) {
+            let members = self.members.iter();
+            let oldest = members.map(|(node, spoken)| (spoken.at, *node)).min();
+            if let Some((_, oldest)) = oldest {
+                self.members.remove(&oldest);
+            }
+        }
+        self.members.insert(node, spoken);
     }
 
     /// A member said an update some time ago, so nobody knows how long it took.
@@ -88,7 +101,7 @@ impl Stragglers {
             took: before.and_then(|before| before.took),
             is_silent: false,
         };
-        self.members.insert(node, spoken);
+        self.remember(node, spoken);
     }
 
     /// A round is closed. Some of those who were expected in it have said nothing.
@@ -237,5 +250,16 @@ mod tests {
         let stragglers = after_the_first_round();
         let newcomer = [node(7)].into_iter();
         assert_eq!(stragglers.until(closing(1), at(60), newcomer), None);
+    }
+
+    #[test]
+    fn strangers_take_no_more_memory_than_members_of_two_rounds() {
+        let mut stragglers = after_the_first_round();
+        for number in 0..3 * MAX_SPOKEN as u64 {
+            let mut name = [9; 32];
+            name[..8].copy_from_slice(&number.to_be_bytes());
+            stragglers.on_update(at(50 + number), NodeId::from_bytes(name), closing(1));
+        }
+        assert_eq!(stragglers.members.len(), MAX_SPOKEN);
     }
 }

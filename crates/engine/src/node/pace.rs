@@ -4,9 +4,9 @@
 //! federation others speak in every round, so nobody's time is noted.
 //!
 //! Where experts are exchanged and nothing is averaged (FedMoE-DA with a frozen embedding), no closed round tells who took part
-//! in it. There every node looks for itself. The plans of the next rounds need the proxies of refresh rounds. So in those rounds it waits for the
-//! updates of all who are there and have not got as far. It waits for its own to come back, too: a plan compares the
-//! others' proxies with those. In every round the grace time starts when a quorum of them has.
+//! in it. There every node looks for itself. The plans of the next rounds need the proxies of refresh rounds. So in those rounds
+//! it waits for the updates of all who are there and have not got as far. It waits for its own to come back, too: a plan
+//! compares the others' proxies with those. In every round the grace time starts when a quorum of them has.
 
 use fednode_core::{ClosingId, NodeId, Round};
 
