@@ -52,7 +52,7 @@ const KEPT: [Kept; 12] = [
     (
         "nobody aggregates",
         nobody_aggregates,
-        ["69f22ebef2634641", "e24d1bb6a4ab9672", "e47fa1dc3e6765c0"],
+        ["0e4d2813a87c42cc", "74c36b1d5c08d483", "e47fa1dc3e6765c0"],
     ),
     (
         "the aggregator comes and goes",
@@ -72,7 +72,7 @@ const KEPT: [Kept; 12] = [
     (
         "liars everywhere",
         liars_everywhere,
-        ["00bf9e96a95e1375", "3951d08a35a6e549", "18bc4fcb7eb9d341"],
+        ["00bf9e96a95e1375", "3951d08a35a6e549", "e067c609704cf597"],
     ),
     (
         "liars act as aggregators",
@@ -87,7 +87,7 @@ const KEPT: [Kept; 12] = [
     (
         "some rest without aggregator",
         some_rest_without_aggregator,
-        ["6ca45d6e67000df5", "1fb5bd693c68caf3", "a5f986bb4daf9396"],
+        ["825e8b835560c35f", "be947933a7599034", "8fb7b5c2e80254bb"],
     ),
     (
         "nothing is averaged",

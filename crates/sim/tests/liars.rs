@@ -141,8 +141,7 @@ fn check_chain(scenario: &Scenario, outcome: &Outcome, watch: &Watch, honest: &[
             let is_part = watch.parts.contains(&(member.node, member.shared.id));
             is_part && number_of(member.node).is_some_and(|number| honest.contains(&number))
         });
-        // After the deadline a majority closes a round, and the liar whose mean is of no use may be one of it.
-        let counted = counted.count() + usize::from(may_be_useless);
+        let counted = counted.count();
         assert!(
             2 * counted > honest.len(),
             "seed {seed}: round {round} counts {counted} of {} honest nodes",

@@ -12,7 +12,7 @@
 //! A node rests in a round in which it is not drawn to train (`round.participation`). It publishes nothing, answers
 //! whoever fetches from it, and does not close rounds in the aggregator's place: it has no update that could be counted.
 
-use fednode_core::{Local, NodeId, Round};
+use fednode_core::{Local, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::exchange::{Exchange, acting, acting::Acting};
@@ -211,8 +211,8 @@ impl Exchanging {
         let (now, grace) = (shared.now, shared.spec.round.grace());
         // Before the deadline nobody would follow a closing of too few.
         let is_late = self.exchange.patience(shared) == Patience::DeadlineOver;
-        if !is_late && !self.is_quorum_in(shared, round) {
-            return shared.outbox.set_timer(Timer::Takeover(round), now + grace);
+        if let Some(again) = self.waits_until(shared, round).filter(|_| !is_late) {
+            return shared.outbox.set_timer(Timer::Takeover(round), again);
         }
         // Each in line has a grace time, the first few only, and the last of them one more to find out whose parts cannot
         // be had: after them the node goes on alone.
@@ -225,13 +225,15 @@ impl Exchanging {
         }
     }
 
-    /// Tells whether the quorum is there, and stragglers have had their time.
-    fn is_quorum_in(&mut self, shared: &Shared, round: Round) -> bool {
+    /// Returns when to look again, as long as the quorum is not there or stragglers have time.
+    fn waits_until(&mut self, shared: &Shared, round: Round) -> Option<Timestamp> {
+        let soon = shared.now + shared.spec.round.grace();
         if !acting::is_quorum_heard(shared, round) {
-            return false;
+            return Some(soon);
         }
         let quorum = *self.exchange.quorum.get_or_insert(shared.now);
-        !acting::does_one_straggle(shared, round, quorum)
+        // They may come before they must.
+        acting::stragglers_until(shared, round, quorum).map(|until| until.min(soon))
     }
 
     pub(super) fn on_turn_to_act(&mut self, shared: &mut Shared, round: Round) {

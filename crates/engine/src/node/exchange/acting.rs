@@ -296,13 +296,20 @@ pub(in crate::node) fn unheard(shared: &Shared, round: Round) -> Vec<NodeId> {
     expected.filter(is_unheard).collect()
 }
 
-/// Tells whether somebody who is here, and has said nothing, is still waited for. The quorum was there at `quorum`.
-pub(in crate::node) fn does_one_straggle(shared: &Shared, round: Round, quorum: Timestamp) -> bool {
+/// Returns until when those are waited for who are here and have said nothing, if anybody is. The quorum was there at `quorum`.
+/// Who is doubted is not expected, so it is not waited for either.
+pub(in crate::node) fn stragglers_until(
+    shared: &Shared,
+    round: Round,
+    quorum: Timestamp,
+) -> Option<Timestamp> {
     let (closing, company) = (shared.chain.head().closing, shared.view.company());
     let unheard = unheard(shared, round).into_iter();
-    let here = unheard.filter(|node| company.has_neighbour(*node));
-    let until = shared.stragglers.until(closing, quorum, here);
-    until.is_some_and(|until| shared.now < until)
+    let counts = |node: &NodeId| company.has_neighbour(*node) && !shared.view.is_doubtful(*node);
+    let until = shared
+        .stragglers
+        .until(closing, quorum, unheard.filter(counts));
+    until.filter(|until| shared.now < *until)
 }
 
 /// Returns the other node that acts first for a round, if there is one.
