@@ -267,6 +267,15 @@ fn liars_of_all_kinds_together_bend_nothing() {
 }
 
 #[test]
+fn one_of_four_that_says_random_things_does_not_hinder_the_others() {
+    for seed in 0..2 * number("FEDNODE_FUZZ_SEEDS", SEEDS) {
+        let mut scenario = Scenario::new(number("FEDNODE_SIM_SEED", 1) + seed, 4, 5);
+        scenario.aggregator = seed % 2 == 0;
+        check(&scenario.with((seed % 4) as usize, Behaviour::Random));
+    }
+}
+
+#[test]
 fn random_adverts_bend_nothing() {
     let (first, adverts) = (
         number("FEDNODE_SIM_SEED", 1),

@@ -19,7 +19,12 @@ const SLOW: usize = 2;
 
 /// Five nodes, of which one takes so many times as long as the others.
 fn one_is_slow(times: u32, aggregator: bool) -> Scenario {
-    let mut scenario = Scenario::new(seed(), 5, ROUNDS);
+    one_of(5, times, aggregator)
+}
+
+/// So many nodes, of which one takes so many times as long as the others.
+fn one_of(nodes: usize, times: u32, aggregator: bool) -> Scenario {
+    let mut scenario = Scenario::new(seed(), nodes, ROUNDS);
     scenario.aggregator = aggregator;
     scenario.training = (TOOK, TOOK);
     scenario.slow.insert(SLOW, times);
@@ -78,15 +83,16 @@ fn who_takes_twice_as_long_is_counted_in_every_round() {
 
 #[test]
 fn who_takes_ten_times_as_long_holds_others_up_once() {
-    for aggregator in [true, false] {
-        let scenario = one_is_slow(10, aggregator);
+    for (nodes, aggregator) in [(5, true), (5, false), (4, true), (4, false)] {
+        let scenario = one_of(nodes, 10, aggregator);
         let (members, took) = play(&scenario);
-        let others = every_round_counts(4);
-        assert_eq!(members, others, "with an aggregator: {aggregator}");
+        let others = every_round_counts(nodes as u32 - 1);
+        let case = format!("{nodes} nodes, with an aggregator: {aggregator}");
+        assert_eq!(members, others, "{case}");
         // The first round takes three times as long. Each one has a grace time, and little else.
         let grace = scenario.spec.round.grace();
         let most = TOOK * (ROUNDS + 2) + (grace + Duration::from_secs(2)) * ROUNDS;
-        assert!(took < most, "{took:?}, with an aggregator: {aggregator}");
+        assert!(took < most, "{took:?}, {case}");
     }
 }
 
