@@ -49,13 +49,7 @@ fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            // Who pressed Ctrl-C made no mistake.
-            let kind = if failure.cause == Cause::Interrupted {
-                ""
-            } else {
-                "error: "
-            };
-            eprintln!("{kind}{}", failure.text);
+            failure.cause.complain(&failure.text);
             failure.cause.into()
         }
     }

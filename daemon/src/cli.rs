@@ -94,6 +94,8 @@ enum Command {
     Doctor(command::doctor::Args),
     /// List the federated algorithms, or explain one.
     Algorithms(command::algorithms::Args),
+    /// Explain what a command ended with, or why a node waits, and say what to do.
+    Explain(command::explain::Args),
     /// Print the completions for a shell.
     Completions(command::completions::Args),
     /// Answer a parent process that wants to know whether a GPU driver survives being used.
@@ -143,6 +145,7 @@ impl Cli {
             Command::Personalise(args) => command::personalise::run(&args, form),
             Command::Doctor(args) => command::doctor::run(&args, form),
             Command::Algorithms(args) => command::algorithms::run(&args, form),
+            Command::Explain(args) => command::explain::run(&args, form),
             Command::Completions(args) => command::completions::run(&args),
             Command::ProbeDevice(args) => command::probe_device::run(&args),
         }

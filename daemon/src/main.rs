@@ -32,13 +32,7 @@ fn main() -> process::ExitCode {
         Ok(()) => ExitCode::Success.into(),
         Err(error) => {
             let code = fednode_cli::failure::code(&error);
-            // Who pressed Ctrl-C made no mistake.
-            let kind = if code == ExitCode::Interrupted {
-                ""
-            } else {
-                "error: "
-            };
-            eprintln!("{kind}{}", fednode_cli::failure::one_line(&error));
+            code.complain(&fednode_cli::failure::one_line(&error));
             code.into()
         }
     }

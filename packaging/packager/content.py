@@ -95,4 +95,12 @@ def installed(source):
     tree.put(f"{DOC}/examples/gpu.conf", (systemd / "gpu.conf").read_bytes())
     tree.put(f"{DOC}/copyright", texts.copyright_file())
     tree.put(f"{DOC}/fednode.cdx.json", sbom.document(source))
+    for path in book():
+        tree.put(f"{DOC}/{path.relative_to(ROOT)}", path.read_bytes())
     return tree
+
+
+def book():
+    """Returns the pages of the book and what they link to, whose places to each other stay as they are."""
+    pages = (path for path in (ROOT / "docs").rglob("*") if path.suffix in (".md", ".ipynb", ".png"))
+    return sorted(pages) + [ROOT / name for name in ("README.md", "ARCHITECTURE.md", "experiments/README.md")]

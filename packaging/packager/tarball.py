@@ -11,7 +11,7 @@ bin/fednode and bin/fedboot run from any folder. Nothing need be installed:
     bin/fednode swarm --nodes 3 --rounds 3
 
 share/ holds manual pages and completions. systemd/ holds units: they expect the programs in /usr/bin and the users of
-sysusers.d/fednode.conf. doc/ holds licences, the list of changes and a bill of materials.
+sysusers.d/fednode.conf. doc/ holds the book (begin with doc/docs/SUMMARY.md), licences, the list of changes and a bill of materials.
 """
 ANY = "any Linux. These programs train on the CPU alone"
 # Where the parts of the installed tree stand in the tarball.

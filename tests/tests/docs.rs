@@ -262,3 +262,43 @@ fn the_advice_is_that_of_the_book() {
         names.\n\n";
     holds("docs/reference/advice.md", &format!("{head}{table}"));
 }
+
+/// What the program's sources say, with one sign for whatever a message fills in.
+fn said_in_sources() -> String {
+    let mut said = String::new();
+    let mut folders: Vec<PathBuf> = ["crates", "daemon", "bootstrap"]
+        .map(|name| root().join(name))
+        .into();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() && !path.ends_with("tests") {
+                folders.push(path);
+            } else if path.extension().is_some_and(|end| end == "rs") {
+                said += &fs::read_to_string(&path).unwrap();
+            }
+        }
+    }
+    said
+}
+
+#[test]
+fn every_message_that_the_page_on_exit_codes_explains_is_one_of_the_program() {
+    let page = fs::read_to_string(root().join("docs/reference/exit-codes.md")).unwrap();
+    let sources = said_in_sources();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| ``"));
+    let messages: Vec<&str> = rows.map(|row| row.split_once("``").unwrap().0).collect();
+    assert!(messages.len() > 30, "{messages:?}");
+    // The parser of command lines says this one.
+    for message in messages
+        .iter()
+        .filter(|message| **message != "unexpected argument")
+    {
+        for part in message.split('…') {
+            assert!(
+                sources.contains(part.trim()),
+                "nothing says `{part}`: {message}"
+            );
+        }
+    }
+}

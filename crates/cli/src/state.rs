@@ -31,7 +31,11 @@ impl StateArgs {
     pub fn config(&self) -> anyhow::Result<Config> {
         let mut flags = toml::Table::new();
         if let Some(state) = &self.state {
-            set::<Config>(&mut flags, "state", state.to_string_lossy().into_owned());
+            set::<Config>(
+                &mut flags,
+                "state",
+                meant(state).to_string_lossy().into_owned(),
+            );
         }
         layers::resolve(&flags, self.config.as_deref())
     }
@@ -89,5 +93,36 @@ impl StateArgs {
         // What is printed calls members by their names.
         _ = membership::look(&folder);
         Client::of(&folder).or_fail(ExitCode::State)
+    }
+}
+
+/// Returns the state folder that is meant: whoever names the folder that `fednode init` or `fednode join` made means the one in it.
+fn meant(folder: &Path) -> PathBuf {
+    let is_used = |folder: &Path| folder.join("federation").is_file();
+    let within = folder.join("state");
+    if !is_used(folder) && is_used(&within) {
+        return within;
+    }
+    folder.to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_folder_that_init_made_stands_for_the_state_folder_in_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        assert_eq!(meant(folder.path()), folder.path());
+        std::fs::create_dir(&state).unwrap();
+        assert_eq!(
+            meant(folder.path()),
+            folder.path(),
+            "no node has run with it"
+        );
+        std::fs::write(state.join("federation"), "").unwrap();
+        assert_eq!(meant(folder.path()), state);
+        assert_eq!(meant(&state), state);
     }
 }

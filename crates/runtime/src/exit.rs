@@ -3,6 +3,8 @@
 //! A process exits with the code of what ended it, so that a script or a service manager can tell a typing error from a
 //! full disk without reading logs.
 
+use std::io::{self, IsTerminal};
+
 /// Why a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -78,6 +80,38 @@ impl ExitCode {
             }
             Self::Internal => "a defect of this software",
             Self::Interrupted => "stopped before it was done",
+        }
+    }
+}
+
+impl ExitCode {
+    /// Returns the word by which `fednode explain` and the page on exit codes know it; nothing where nothing went wrong.
+    pub const fn topic(self) -> Option<&'static str> {
+        Some(match self {
+            Self::Success => return None,
+            Self::Usage => "usage",
+            Self::Configuration => "configuration",
+            Self::Data => "data",
+            Self::Network => "network",
+            Self::Refused => "refused",
+            Self::State => "state",
+            Self::Device => "device",
+            Self::Child => "child",
+            Self::Training => "training",
+            Self::Internal => "internal",
+            Self::Interrupted => "interrupted",
+        })
+    }
+
+    /// Says on standard error why a process ends, in one line. A person at a terminal reads where more is said about it, too.
+    pub fn complain(self, line: &str) {
+        // Who pressed Ctrl-C made no mistake.
+        if self == Self::Interrupted {
+            return eprintln!("{line}");
+        }
+        eprintln!("error: {line}");
+        if let Some(topic) = self.topic().filter(|_| io::stderr().is_terminal()) {
+            eprintln!("more: fednode explain {topic}");
         }
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod describe;
 pub(crate) mod doctor;
 pub(crate) mod evaluate;
 pub(crate) mod experts;
+pub(crate) mod explain;
 pub(crate) mod export;
 pub(crate) mod extend;
 pub(crate) mod init;
