@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use common::seed;
+use fednode_core::spec::Sums;
 use fednode_core::{Round, Timestamp};
 use fednode_engine::{Input, Note};
 use fednode_sim::{self as sim, Incident, Observer, Outcome, Scenario, Toys};
@@ -47,9 +48,13 @@ impl Observer for Quick {
 
 /// Plays it, and returns how many members each closed round counts, and when the quick ones were done.
 fn play(scenario: &Scenario) -> (BTreeMap<Round, u32>, Duration) {
-    let members = scenario.nodes + 1;
-    let (mut toys, mut quick) = (Toys::new(scenario.seed, members), Quick::default());
-    let outcome: Outcome = sim::run_observed(scenario, &mut toys, &mut quick);
+    play_with(&mut Toys::new(scenario.seed, scenario.nodes + 1), scenario)
+}
+
+/// As [`play`], with models of one's own.
+fn play_with(toys: &mut Toys, scenario: &Scenario) -> (BTreeMap<Round, u32>, Duration) {
+    let mut quick = Quick::default();
+    let outcome: Outcome = sim::run_observed(scenario, toys, &mut quick);
     assert_eq!(outcome.unfinished(), [] as [usize; 0]);
     let closed = outcome.notes.iter().filter_map(|(_, note)| match note {
         Note::RoundClosed { round, members, .. } => Some((*round, *members)),
@@ -78,6 +83,53 @@ fn who_takes_twice_as_long_is_counted_in_every_round() {
         let (members, _) = play(&one_is_slow(2, aggregator));
         let all = every_round_counts(5);
         assert_eq!(members, all, "with an aggregator: {aggregator}");
+    }
+}
+
+#[test]
+fn so_it_is_where_sums_are_masked() {
+    for aggregator in [true, false] {
+        let mut scenario = one_is_slow(2, aggregator);
+        scenario.spec.privacy.sums = Sums::Masked;
+        scenario.spec.validate().unwrap();
+        let (members, _) = play(&scenario);
+        let all = every_round_counts(5);
+        assert_eq!(members, all, "with an aggregator: {aggregator}");
+    }
+}
+
+#[test]
+fn so_it_is_where_slices_are_averaged() {
+    // Parts of two and a third MiB have three slices.
+    const FLOATS: usize = 611_669;
+    for aggregator in [true, false] {
+        let mut scenario = one_is_slow(2, aggregator);
+        scenario.spec.round.slices = 3;
+        scenario.spec.exchange.experts = None;
+        scenario.spec.validate().unwrap();
+        let mut toys = Toys::of_floats(scenario.seed, scenario.nodes + 1, FLOATS);
+        let (members, _) = play_with(&mut toys, &scenario);
+        let all = every_round_counts(5);
+        assert_eq!(members, all, "with an aggregator: {aggregator}");
+    }
+}
+
+#[test]
+fn no_wait_for_who_is_slow_is_longer_than_the_deadline() {
+    for aggregator in [true, false] {
+        let mut scenario = one_is_slow(10, aggregator);
+        // Less than the three times that it would have.
+        let deadline = TOOK * 2;
+        scenario.spec.round.deadline_seconds = deadline.as_secs_f64();
+        let (members, took) = play(&scenario);
+        assert_eq!(
+            members,
+            every_round_counts(4),
+            "with an aggregator: {aggregator}"
+        );
+        let grace = scenario.spec.round.grace();
+        let most = TOOK * ROUNDS + deadline + (grace + Duration::from_secs(2)) * ROUNDS;
+        assert!(took < most, "{took:?}, with an aggregator: {aggregator}");
     }
 }
 

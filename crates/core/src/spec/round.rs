@@ -46,8 +46,9 @@ impl RoundSpec {
 
     /// Returns how many of `expected` nodes are a quorum, at least one.
     ///
-    /// Of four, three are enough for every share below 1. One in four may be missing or lie, as in any protocol that withstands a
-    /// third. A share of 3/4 is too small for more nodes: of some thousand federations of eight that two liars talked to, one fell apart.
+    /// Of four, three are enough for every share below 1. One in four may be missing or lie, as in any protocol that
+    /// withstands a third. For more nodes 3/4 would be too few: of a thousand federations of eight with two liars, one
+    /// fell apart.
     pub fn quorum_of(&self, expected: usize) -> usize {
         let share = (expected as f64 * self.quorum).ceil() as usize;
         let most = if expected == 4 && self.quorum < 1.0 {
