@@ -227,6 +227,28 @@ fn a_missing_gpu_is_said_and_the_alternative_named() {
 }
 
 #[test]
+fn a_node_that_was_never_started_is_to_be_started_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = folder.path().join("ward");
+    let mut init = fednode();
+    init.arg("init")
+        .arg(&node)
+        .args(["--data", "digits", "--privacy", "open"]);
+    assert!(run(init).status.success());
+    for (command, of) in [
+        (&["predict", "x.csv"][..], &node),
+        (&["export", "--out", "m.onnx"], &node.join("state")),
+        (&["members"], &node),
+    ] {
+        let mut command_line = fednode();
+        command_line.args(command).arg("--state").arg(of);
+        let file = node.join("node.toml");
+        let start = format!("fednode start --config {}", file.display());
+        assert_fails(command_line, 7, &["no node has run with", &start]);
+    }
+}
+
+#[test]
 fn an_unreachable_peer_is_said_once_and_retried() {
     let federation = Federation::new(2, 1, &[]);
     let closed = std::net::TcpListener::bind("127.0.0.1:0")

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use fednode_e2e::{Federation, Process, fedboot, fednode, json_of, run, signal};
+use fednode_e2e::{Federation, Process, assert_fails, fedboot, fednode, json_of, run, signal};
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
@@ -52,6 +52,13 @@ fn a_stopped_node_has_ended_and_goes_on_when_it_is_started_again() {
     let last = node.log().lines().last().unwrap().to_owned();
     assert!(last.starts_with("stopped before it was done"), "{last}");
     assert_nobody(&ask(fednode(), "stop", &node.state), &["nothing to stop"]);
+    // It met nobody and never trained: what all begin with is no model of its own.
+    let mut export = fednode();
+    export.args(["export", "--state"]).arg(&node.state);
+    export
+        .arg("--out")
+        .arg(federation.path().join("m.safetensors"));
+    assert_fails(&run(export), 7, &["holds no model yet"]);
 
     let mut again = federation.start_node(1, &[], &[]);
     let after = again.wait_for("it to run again", |status| status["phase"].is_string());

@@ -318,6 +318,12 @@ fn sources_that_do_not_go_together_are_refused() {
     let strangers = [tables[0].clone(), stranger];
     let strangers = federation("swarm", folder.path(), &strangers, &[]);
     assert_fails(&strangers, 4, &["no column in common"]);
+    let said = String::from_utf8_lossy(&strangers.stderr);
+    let note = "note: column `age` is left out for all nodes: `csv:";
+    assert!(
+        said.contains(note) && said.contains("stranger.csv,label=grade` has no such column"),
+        "{said}"
+    );
     let mut command = fednode();
     let other = format!(
         "csv:{},label=grade,classes=0=>well|*=>ill",

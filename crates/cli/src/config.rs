@@ -332,7 +332,9 @@ mod tests {
         );
         let wrong = error("", &[], "data = \"cvs:x\"");
         assert!(
-            wrong.starts_with("line 1: `cvs:x` is not a data source: expected one of digits"),
+            wrong.starts_with(
+                "line 1: `cvs:x` is not a data source: unknown kind `cvs`: did you mean `csv`?"
+            ),
             "{wrong}"
         );
         assert_eq!(

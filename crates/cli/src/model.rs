@@ -29,7 +29,7 @@ use crate::device::Choice;
 use crate::failure::{OrFail, fail, no_learner};
 use crate::origin;
 use crate::shard::Shard;
-use crate::state::StateArgs;
+use crate::state::{StateArgs, refuse_unused};
 
 /// The copy of the spec in a state folder.
 pub const SPEC_FILE: &str = "federation.toml";
@@ -378,6 +378,7 @@ fn in_force(text: &str, state: &Path) -> anyhow::Result<FederationSpec> {
 impl About {
     fn read(state: &Path) -> anyhow::Result<Self> {
         let spec_path = state.join(SPEC_FILE);
+        refuse_unused(state)?;
         if !spec_path.exists() {
             let shown = state.display();
             let advice = "name one with --state, or an exported model with --model";

@@ -9,7 +9,7 @@ use fednode_runtime::membership;
 use fednode_runtime::releases::{self, OwnersBudget};
 
 use crate::config::Config;
-use crate::failure::OrFail;
+use crate::failure::{OrFail, fail};
 use crate::layers::{self, DEFAULT_FILE};
 
 /// How a state folder is named.
@@ -97,13 +97,31 @@ impl StateArgs {
 }
 
 /// Returns the state folder that is meant: whoever names the folder that `fednode init` or `fednode join` made means the one in it.
-fn meant(folder: &Path) -> PathBuf {
-    let is_used = |folder: &Path| folder.join("federation").is_file();
+pub fn meant(folder: &Path) -> PathBuf {
+    let is_one =
+        |folder: &Path| folder.join("federation").is_file() || folder.join("key").is_file();
     let within = folder.join("state");
-    if !is_used(folder) && is_used(&within) {
+    if !is_one(folder) && is_one(&within) {
         return within;
     }
     folder.to_owned()
+}
+
+/// Says that a folder holds nothing but its key, if that is so.
+///
+/// # Errors
+/// Says how to start the node.
+pub fn refuse_unused(state: &Path) -> anyhow::Result<()> {
+    if state.join("federation").is_file() || !state.join("key").is_file() {
+        return Ok(());
+    }
+    let node = state.parent().unwrap_or(Path::new(".")).join(DEFAULT_FILE);
+    let text = format!(
+        "no node has run with `{}` yet: start it first, with `fednode start --config {}`",
+        state.display(),
+        node.display()
+    );
+    Err(fail(ExitCode::State, text))
 }
 
 #[cfg(test)]
@@ -116,11 +134,7 @@ mod tests {
         let state = folder.path().join("state");
         assert_eq!(meant(folder.path()), folder.path());
         std::fs::create_dir(&state).unwrap();
-        assert_eq!(
-            meant(folder.path()),
-            folder.path(),
-            "no node has run with it"
-        );
+        assert_eq!(meant(folder.path()), folder.path(), "it is empty");
         std::fs::write(state.join("federation"), "").unwrap();
         assert_eq!(meant(folder.path()), state);
         assert_eq!(meant(&state), state);

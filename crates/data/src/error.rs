@@ -13,6 +13,9 @@ pub enum TextError {
     /// There is no such kind.
     #[error("expected one of {}", .0.join(", "))]
     Kind(Vec<String>),
+    /// There is no such kind, and what is meant can be guessed.
+    #[error("{0}")]
+    Near(String),
     /// The argument of the kind is wrong or missing.
     #[error("expected `{0}`")]
     Form(String),

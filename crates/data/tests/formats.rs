@@ -581,6 +581,19 @@ fn csv_names_line_and_cell() {
     let fraction = "has the label `0.5`, a number with a fraction: name the column of the classes with `,label=COLUMN`, or that of a number to \
                     predict with `,target=COLUMN`";
     assert_eq!(error("diagnosis,age,bmi\n1,2,3\n0,2,0.5\n", ""), fraction);
+    let people: String = (0..30).map(|row| format!("{row},p{row}\n")).collect();
+    assert_eq!(
+        error(&format!("age,patient\n{people}"), ",label=patient"),
+        "has 30 different labels in 30 rows: name the column of the classes with `,label=COLUMN`"
+    );
+    assert_eq!(
+        error("age,sex\n41,m\n42,f\n43,\n", ",target=sex"),
+        "holds words in column `sex`, and numbers are predicted: name another one with `,target=COLUMN`"
+    );
+    assert_eq!(
+        error("age,dose\n41,1.5\n42,2\n43,\n", ",target=dose"),
+        "has no number to predict in line 4: leave that row out"
+    );
     assert_eq!(
         error("1,2,0\n1,0\n", ""),
         "has 2 cells in line 2, but 3 before"

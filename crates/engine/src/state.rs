@@ -153,6 +153,11 @@ impl State {
         self.round.0 > spec.rounds || begins_after
     }
 
+    /// Tells whether its model is more than the parameters that everybody begins with: it was trained, or others' mean taken over.
+    pub fn has_learned(&self) -> bool {
+        self.report.is_some() || self.head.round > Round::ZERO
+    }
+
     /// A node that has not met anybody yet.
     pub fn new(initial: Option<BlobRef>, fallback: Lineage) -> Self {
         Self {

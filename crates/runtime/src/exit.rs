@@ -85,10 +85,10 @@ impl ExitCode {
 }
 
 impl ExitCode {
-    /// Returns the word by which `fednode explain` and the page on exit codes know it; nothing where nothing went wrong.
-    pub const fn topic(self) -> Option<&'static str> {
-        Some(match self {
-            Self::Success => return None,
+    /// Returns the word by which `fednode explain` and the page on exit codes know it.
+    pub const fn topic(self) -> &'static str {
+        match self {
+            Self::Success => "done",
             Self::Usage => "usage",
             Self::Configuration => "configuration",
             Self::Data => "data",
@@ -100,7 +100,7 @@ impl ExitCode {
             Self::Training => "training",
             Self::Internal => "internal",
             Self::Interrupted => "interrupted",
-        })
+        }
     }
 
     /// Says on standard error why a process ends, in one line. A person at a terminal reads where more is said about it, too.
@@ -110,8 +110,8 @@ impl ExitCode {
             return eprintln!("{line}");
         }
         eprintln!("error: {line}");
-        if let Some(topic) = self.topic().filter(|_| io::stderr().is_terminal()) {
-            eprintln!("more: fednode explain {topic}");
+        if io::stderr().is_terminal() {
+            eprintln!("more: fednode explain {}", self.topic());
         }
     }
 }

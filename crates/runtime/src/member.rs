@@ -190,6 +190,9 @@ pub fn stored_model(state: &Path, spec: &FederationSpec) -> Result<Option<Stored
     };
     let params = decode_model(bytes)?;
     let node: State = restored.machine()?;
+    if !node.has_learned() {
+        return Ok(None);
+    }
     let common = store
         .blobs
         .get(&node.lineage)

@@ -53,7 +53,7 @@ pub struct Settings {
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The address cannot be had.
-    #[error("cannot listen at {address}: {source}")]
+    #[error("cannot listen at {address}: {source}; name another with --bind")]
     Bind {
         /// The address.
         address: SocketAddr,

@@ -52,15 +52,19 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let misfits = spec
         .as_ref()
         .map_or_else(Vec::new, |spec| misfits(&found, spec));
+    // Words where numbers are wanted show when every cell is read as the node would read it.
+    let read = spec.as_ref().map(|spec| data::look_at(source, Some(spec)));
+    let is_unread = read.as_ref().is_some_and(Result::is_err);
     let answer = Look {
-        misfits: spec.is_some().then(|| misfits.clone()),
+        // If a cell does not go, it cannot be said that all columns do.
+        misfits: spec
+            .is_some()
+            .then(|| misfits.clone())
+            .filter(|misfits| !is_unread || !misfits.is_empty()),
         ..found
     };
     output::print(&answer, form)?;
-    if let Some(spec) = &spec {
-        // Words where numbers are wanted show when every cell is read as the node would read it.
-        data::look_at(source, Some(spec))?;
-    }
+    read.transpose()?;
     match misfits.iter().filter(|misfit| misfit.breaks).count() {
         0 => Ok(()),
         n => {
@@ -298,8 +302,14 @@ fn misfit_of_classes(own: &[Class], expected: &[String]) -> Option<Misfit> {
     if expected.is_empty() || names.iter().copied().eq(expected) {
         return None;
     }
+    // Who has not all classes names them in the federation's order.
+    let remedy = if names.iter().all(|name| expected.contains(name)) {
+        format!("name all with `,classes={}`", expected.join("|"))
+    } else {
+        "name them with `,classes=LABEL=>NAME|…`".to_owned()
+    };
     let what = format!(
-        "has the classes {}, and the federation has {}: name them with `,classes=LABEL=>NAME|…`",
+        "has the classes {}, and the federation has {}: {remedy}",
         quoted(names),
         quoted(expected)
     );

@@ -129,7 +129,7 @@ fn sections() -> Vec<Section> {
         let (title, body) = part.split_once('\n').unwrap_or((part, ""));
         let topic = title.to_lowercase();
         let mut codes = ExitCode::ALL.into_iter();
-        let code = codes.find(|code| code.topic() == Some(&topic));
+        let code = codes.find(|code| code.topic() == topic);
         Section {
             code: code.map(ExitCode::number),
             markdown: body.trim().to_owned() + "\n",
@@ -191,12 +191,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_exit_code_that_is_an_error_has_a_section() {
+    fn every_exit_code_has_a_section() {
         let sections = sections();
         for code in ExitCode::ALL {
             let has = |section: &Section| section.code == Some(code.number());
-            let is_there = sections.iter().any(has);
-            assert_eq!(is_there, code != ExitCode::Success, "{code:?}");
+            assert!(sections.iter().any(has), "{code:?}");
         }
     }
 

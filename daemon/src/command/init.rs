@@ -96,6 +96,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
             privacy: spec.privacy.mode(),
             files,
             folder: args.dir.clone(),
+            is_of_digits: organiser.is_some() && args.data.is_none() && !prepared.file.existed,
             to_edit: if is_new {
                 to_edit(args, &config, organiser.is_some())
             } else {
@@ -133,7 +134,8 @@ fn config(args: &Args, spec: &FederationSpec, organises: bool) -> anyhow::Result
 /// Returns the keys of node.toml that were not given, and that a node like this one needs.
 fn to_edit(args: &Args, config: &Config, organises: bool) -> Vec<&'static str> {
     let is_set = [
-        ("data", args.data.is_some()),
+        // What the organiser makes without any is about the built-in digits, and runs so.
+        ("data", organises || args.data.is_some()),
         // The first shard is the organiser's; others must say which is theirs.
         (
             "shard",
@@ -280,6 +282,8 @@ struct Prepared {
     folder: PathBuf,
     files: Vec<Entry>,
     organises: bool,
+    /// Whether a new federation was made and no data was named for it.
+    is_of_digits: bool,
     /// Keys of node.toml that nobody set and that this node needs.
     to_edit: Vec<&'static str>,
     needs_ticket: bool,
@@ -326,6 +330,11 @@ impl Report for Prepared {
         } else {
             ""
         };
+        let digits = if self.is_of_digits {
+            "\nIt is about the built-in digits. For your own data make it in another folder, with --data csv:FILE,label=COLUMN for example.\n"
+        } else {
+            ""
+        };
         let (config, dir) = (config.display(), self.folder.display());
         let others = if self.organises {
             format!(
@@ -342,7 +351,7 @@ impl Report for Prepared {
             format!(" edit {config} ({}), then", self.to_edit.join(", "))
         };
         format!(
-            "{files}{aside}{old}\nnode        {}\nfederation  {}\nprivacy     {}\n\nNext:{edit}\n  fednode start --config {config}\n{others}",
+            "{files}{aside}{old}{digits}\nnode        {}\nfederation  {}\nprivacy     {}\n\nNext:{edit}\n  fednode start --config {config}\n{others}",
             self.node_id,
             self.federation,
             privacy::in_words(self.privacy),

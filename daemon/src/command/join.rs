@@ -13,7 +13,7 @@ use serde::Serialize;
 use crate::command::start;
 use fednode_cli::config::Config;
 use fednode_cli::data;
-use fednode_cli::failure::{OrFail, fail};
+use fednode_cli::failure::{OrFail, code, fail, one_line};
 use fednode_cli::files::{NETWORK_KEY, NODE};
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Report};
@@ -84,7 +84,23 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     if args.no_start {
         return Ok(());
     }
-    start::run(start::Args::of_file(node_file), form)
+    let file = node_file.display().to_string();
+    start::run(start::Args::of_file(node_file), form).map_err(|error| to_be_corrected(error, &file))
+}
+
+/// Says how a member goes on whose file cannot be used. Its ticket is used up, so it must not join again.
+fn to_be_corrected(error: anyhow::Error, file: &str) -> anyhow::Error {
+    match code(&error) {
+        code @ (ExitCode::Data | ExitCode::Configuration) => {
+            let text = format!(
+                "{}; this node is a member now: correct it, in `{file}` where a setting is wrong, then run `fednode start --config \
+                 {file}`",
+                one_line(&error)
+            );
+            fail(code, text)
+        }
+        _ => error,
+    }
 }
 
 /// Returns where the samples are, read once: whatever is wrong with them is found before the ticket is used.

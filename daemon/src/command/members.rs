@@ -19,6 +19,7 @@ use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::files::{NODE, SPEC};
 use fednode_cli::layers;
 use fednode_cli::output::{self, Form, Report};
+use fednode_cli::state::{meant, refuse_unused};
 use fednode_cli::table::{render, text};
 
 /// Addresses that a ticket names at most: more make it long, and one that works is enough.
@@ -176,7 +177,11 @@ pub(crate) fn list(args: &MembersArgs, form: Form) -> anyhow::Result<()> {
     let rows = match &args.state {
         None => open(&args.folder.dir)?.list(now).map_err(failure)?,
         Some(state) => {
+            let state = &meant(state);
             let book = membership::look(state).or_fail(ExitCode::State)?;
+            if book.is_none() {
+                refuse_unused(state)?;
+            }
             let book = book.ok_or_else(|| {
                 let text = format!(
                     "`{}` knows no members: it is of a federation without an organiser, or no state folder",

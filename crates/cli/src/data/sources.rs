@@ -4,7 +4,7 @@ use std::path::Path;
 
 use fednode_core::FederationSpec;
 use fednode_core::spec::width_of;
-use fednode_data::table::Survey;
+use fednode_data::table::{Proposal, Survey};
 use fednode_data::{DataSource, Shard, load_shard, load_shards};
 use fednode_runtime::exit::ExitCode;
 use serde::{Serialize, Serializer};
@@ -188,7 +188,9 @@ fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
         } else if facts.target.is_some() && facts.class_names != all.class_names {
             Some("another number to predict: name the same column for both with `,target=COLUMN`")
         } else if facts.class_names != all.class_names || facts.classes != all.classes {
-            Some("other classes: name them for both with `,classes=LABEL=>NAME|…`")
+            Some(
+                "other classes: name them for both, by `,classes=LABEL=>NAME|…` or in one order as in `,classes=no|yes`",
+            )
         } else if facts.described.is_empty() != all.described.is_empty()
             || facts.described.is_empty() && facts.input != all.input
         {
@@ -215,7 +217,14 @@ fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
     sizes.sort_unstable();
     all.samples = sizes[sizes.len() / 2];
     if !all.described.is_empty() {
-        all.described = surveyed(sources)?.columns();
+        let surveys = sources
+            .iter()
+            .map(surveyed)
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        all.described = joined(&surveys).columns();
+        for note in left_out(sources, &surveys) {
+            eprintln!("note: {note}");
+        }
         if all.described.is_empty() {
             let text = "the tables have no column in common that can be learned from: `fednode data FILE` lists them";
             return Err(fail(ExitCode::Data, text));
@@ -225,21 +234,44 @@ fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
     Ok(all)
 }
 
+/// Looks at a table.
+fn surveyed(source: &DataSource) -> anyhow::Result<Survey> {
+    let survey = source.open().and_then(|opened| opened.survey());
+    Ok(survey.or_fail(ExitCode::Data)?.unwrap_or_default())
+}
+
 /// Looks at all tables together.
-fn surveyed(sources: &[DataSource]) -> anyhow::Result<Survey> {
-    let mut all: Option<Survey> = None;
-    for source in sources {
-        let survey = source
-            .open()
-            .and_then(|opened| opened.survey())
-            .or_fail(ExitCode::Data)?
-            .unwrap_or_default();
-        match &mut all {
-            None => all = Some(survey),
-            Some(all) => all.join(&survey),
+fn joined(surveys: &[Survey]) -> Survey {
+    let mut all = surveys.first().cloned().unwrap_or_default();
+    surveys.iter().skip(1).for_each(|other| all.join(other));
+    all
+}
+
+/// Says which columns that some table could be learned from are left out for all, and why.
+fn left_out(sources: &[DataSource], surveys: &[Survey]) -> Vec<String> {
+    let proposals: Vec<_> = surveys.iter().map(Survey::proposals).collect();
+    let together = joined(surveys).proposals();
+    let mut usable: Vec<&String> = Vec::new();
+    for proposal in proposals.iter().flatten().filter(|one| one.column.is_ok()) {
+        if !usable.contains(&&proposal.name) {
+            usable.push(&proposal.name);
         }
     }
-    Ok(all.unwrap_or_default())
+    let note = |name: &String| {
+        let find = |all: &[Proposal]| all.iter().find(|one| one.name == *name).cloned();
+        let why = match find(&together) {
+            Some(Proposal { column: Ok(_), .. }) => return None,
+            Some(Proposal {
+                column: Err(why), ..
+            }) => format!("in all tables together it {why}"),
+            None => {
+                let lacks = proposals.iter().position(|all| find(all).is_none())?;
+                format!("`{}` has no such column", sources[lacks])
+            }
+        };
+        Some(format!("column `{name}` is left out for all nodes: {why}"))
+    };
+    usable.into_iter().filter_map(note).collect()
 }
 
 impl std::fmt::Display for Sources {

@@ -387,7 +387,7 @@ fn masked(spec: &FederationSpec) -> Vec<Check> {
         (
             is_open || (3..=most).contains(&spec.nodes),
             "nodes",
-            "3 to 255 where `privacy.sums` is `masked`",
+            "3 to 255 where `privacy.sums` is `masked`; two nodes take `--privacy dp:EPSILON` or `--privacy open`",
         ),
         (
             is_open || round.participation >= 1.0,

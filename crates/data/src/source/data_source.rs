@@ -223,9 +223,7 @@ impl FromStr for DataSource {
         };
         let (name, rest) = text.split_once(':').unwrap_or((text, ""));
         let Some(kind) = KINDS.iter().find(|kind| kind.name == name) else {
-            return Err(wrong(TextError::Kind(
-                KINDS.iter().map(Kind::form).collect(),
-            )));
+            return Err(wrong(unknown_kind(text, name)));
         };
         if kind.argument().is_none() != rest.is_empty() {
             return Err(wrong(TextError::Form(kind.form())));
@@ -239,6 +237,25 @@ impl FromStr for DataSource {
             extractor: None,
         })
     }
+}
+
+/// Says what may be meant where the short form begins with no kind: a table without `csv:`, or a slip of the finger.
+fn unknown_kind(text: &str, name: &str) -> TextError {
+    let is_table = |path: &str| {
+        [".csv", ".tsv", ".parquet"]
+            .iter()
+            .any(|end| path.ends_with(end))
+    };
+    let (path, options) = text.split_once(',').unwrap_or((text, "label=COLUMN"));
+    if name == text && is_table(&path.to_lowercase()) {
+        return TextError::Near(format!("did you mean `csv:{path},{options}`?"));
+    }
+    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
+    let near = fednode_config::unknown_name("kind", name, &names);
+    if near.ends_with('?') {
+        return TextError::Near(near);
+    }
+    TextError::Kind(KINDS.iter().map(Kind::form).collect())
 }
 
 /// Takes options off the end of the short form, as long as there are any; the rest is the argument, commas and all.
@@ -342,6 +359,19 @@ mod tests {
         let error = read("mnits:/data").unwrap_err();
         let start = "`mnits:/data` is not a data source: expected one of digits, fashion-mnist,";
         assert!(error.starts_with(start), "{error}");
+        for (text, meant) in [
+            ("/a/b.csv", "did you mean `csv:/a/b.csv,label=COLUMN`?"),
+            (
+                "t.parquet,target=x",
+                "did you mean `csv:t.parquet,target=x`?",
+            ),
+            ("cvs:t.csv", "unknown kind `cvs`: did you mean `csv`?"),
+        ] {
+            assert_eq!(
+                read(text).unwrap_err(),
+                format!("`{text}` is not a data source: {meant}")
+            );
+        }
         let error = read("cifar10").unwrap_err();
         assert_eq!(
             error,

@@ -99,7 +99,9 @@ impl Aggregator {
             let what = "what other members know of closed rounds";
             waiting.push(Waiting::new(Cause::FirstPeer, what, since));
         } else if waiting.is_empty() {
-            let what = format!("{quorum} shared parts to close round {round} ({held} are here)");
+            // A mean takes two, whoever has left.
+            let needed = quorum.max(2);
+            let what = format!("{needed} shared parts to close round {round} ({held} are here)");
             let whom = closer.failed();
             waiting.push(Waiting::new(Cause::Quorum, what, since).from_peers(whom));
         }

@@ -7,7 +7,10 @@ use super::file::Layout;
 use super::header::is_number;
 use crate::source::numbered;
 
-/// Derives the classes of a table, unless its first row looks like a header that was not recognised.
+/// So many labels may each occur once.
+const FEW: usize = 20;
+
+/// Derives the classes of a table, unless labels hardly occur twice, as names of people do, or its first row looks like a header that was not recognised.
 pub(super) fn classes_of(
     layout: &Layout,
     labels: &[Arc<str>],
@@ -22,6 +25,11 @@ pub(super) fn classes_of(
             Some(label) if distinct.iter().all(|label| is_number(label)) => Err(format!(
                 "has the label `{label}`, a number with a fraction: name the column of the classes with `,label=COLUMN`, or \
                  that of a number to predict with `,target=COLUMN`"
+            )),
+            _ if distinct.len() > FEW && 2 * distinct.len() > labels.len() => Err(format!(
+                "has {} different labels in {} rows: name the column of the classes with `,label=COLUMN`",
+                distinct.len(),
+                labels.len()
             )),
             _ => class_names(distinct),
         },

@@ -238,15 +238,20 @@ impl Table {
         self.for_each(layout.has_header, |_, row| {
             let text = &row[layout.label];
             if text.is_empty() {
-                let what = if self.predicts_numbers {
-                    "number to predict"
-                } else {
-                    "label"
+                // A column of words is another mistake than a gap, and has to be said first.
+                let is_word = |text: &&Arc<str>| table::number(text, layout.decimal).is_err();
+                let words = rows.labels.iter().filter(is_word).count();
+                let cause = match self.predicts_numbers {
+                    true if 2 * words > rows.labels.len() => words_to_predict(&layout.label_name),
+                    true => format!(
+                        "has no number to predict in line {}: leave that row out",
+                        self.line(row)
+                    ),
+                    false => format!(
+                        "has no label in line {}: leave that row out",
+                        self.line(row)
+                    ),
                 };
-                let cause = format!(
-                    "has no {what} in line {}: leave that row out",
-                    self.line(row)
-                );
                 return Err(DataError::malformed(&self.path, cause));
             }
             rows.labels.push(interned(distinct, text));
@@ -427,4 +432,10 @@ fn damaged(path: &Path, error: csv::Error) -> DataError {
         }
         _ => DataError::malformed(path, "is no UTF-8 text"),
     }
+}
+/// Says that a column of words has no numbers to predict.
+pub(super) fn words_to_predict(name: &str) -> String {
+    format!(
+        "holds words in column `{name}`, and numbers are predicted: name another one with `,target=COLUMN`"
+    )
 }

@@ -32,7 +32,7 @@ use fednode_config::{ConfigError, TableDoc, config};
 use fednode_core::spec::MOST_COLUMNS;
 
 use self::classes::classes_of;
-use self::file::{Layout, Rows, Table};
+use self::file::{Layout, Rows, Table, words_to_predict};
 use super::kind::Reader;
 use super::options::{Classes, Column};
 use super::records::Wanted;
@@ -164,10 +164,7 @@ impl CsvTable {
             let layout = table.layout()?;
             let is_word = |text: &&Arc<str>| table::number(text, layout.decimal).is_err();
             if 2 * texts.iter().filter(is_word).count() > texts.len() {
-                let name = &layout.label_name;
-                let cause = format!(
-                    "holds words in column `{name}`, and numbers are predicted: name another one with `,target=COLUMN`"
-                );
+                let cause = words_to_predict(&layout.label_name);
                 return Err(DataError::malformed(&table.path, cause));
             }
             for (at, text) in texts.iter().enumerate() {
