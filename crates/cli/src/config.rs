@@ -332,9 +332,7 @@ mod tests {
         );
         let wrong = error("", &[], "data = \"cvs:x\"");
         assert!(
-            wrong.starts_with(
-                "line 1: `cvs:x` is not a data source: unknown kind `cvs`: did you mean `csv`?"
-            ),
+            wrong.starts_with("line 1: `cvs:x` is not a data source: did you mean `csv:FILE"),
             "{wrong}"
         );
         assert_eq!(

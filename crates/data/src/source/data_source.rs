@@ -250,6 +250,17 @@ fn unknown_kind(text: &str, name: &str) -> TextError {
     if name == text && is_table(&path.to_lowercase()) {
         return TextError::Near(format!("did you mean `csv:{path},{options}`?"));
     }
+    let letters = |name: &str| {
+        let mut letters: Vec<char> = name.chars().collect();
+        letters.sort_unstable();
+        letters
+    };
+    if let Some(kind) = KINDS
+        .iter()
+        .find(|kind| letters(kind.name) == letters(name))
+    {
+        return TextError::Near(format!("did you mean `{}`?", kind.form()));
+    }
     let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     let near = fednode_config::unknown_name("kind", name, &names);
     if near.ends_with('?') {
@@ -356,8 +367,8 @@ mod tests {
 
     #[test]
     fn names_what_is_possible() {
-        let error = read("mnits:/data").unwrap_err();
-        let start = "`mnits:/data` is not a data source: expected one of digits, fashion-mnist,";
+        let error = read("pictures:/data").unwrap_err();
+        let start = "`pictures:/data` is not a data source: expected one of digits, fashion-mnist,";
         assert!(error.starts_with(start), "{error}");
         for (text, meant) in [
             ("/a/b.csv", "did you mean `csv:/a/b.csv,label=COLUMN`?"),
@@ -365,7 +376,10 @@ mod tests {
                 "t.parquet,target=x",
                 "did you mean `csv:t.parquet,target=x`?",
             ),
-            ("cvs:t.csv", "unknown kind `cvs`: did you mean `csv`?"),
+            (
+                "cvs:t.csv",
+                "did you mean `csv:FILE[,label=COL][,classes=[LABEL=>]A|…][,target=COL][,test=FILE][,split=COL][,group=COL]`?",
+            ),
         ] {
             assert_eq!(
                 read(text).unwrap_err(),

@@ -7,6 +7,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use fednode_core::spec::Sums;
 use fednode_core::{FederationSpec, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -194,5 +195,13 @@ fn n_needed(shared: &Shared) -> usize {
         0 => shared.spec.nodes as usize,
         counted => counted,
     };
-    shared.spec.round.quorum_of(expected).min(ENOUGH_PEERS)
+    let (spec, round) = (&shared.spec, &shared.spec.round);
+    // In the first round a node gives shares of its masks to whom it has met, and they must be most of those it adds up with. Of four
+    // it may have met one alone by the time that three are here.
+    let needed = if spec.privacy.sums == Sums::Masked {
+        round.share_of(expected)
+    } else {
+        round.quorum_of(expected)
+    };
+    needed.min(ENOUGH_PEERS)
 }
