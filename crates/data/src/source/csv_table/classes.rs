@@ -10,7 +10,8 @@ use crate::source::numbered;
 /// So many labels may each occur once.
 const FEW: usize = 20;
 
-/// Derives the classes of a table, unless labels hardly occur twice, as names of people do, or its first row looks like a header that was not recognised.
+/// Derives the classes of a table, unless its first row looks like a header that was not recognised, or labels hardly occur twice,
+/// as names of people do.
 pub(super) fn classes_of(
     layout: &Layout,
     labels: &[Arc<str>],
