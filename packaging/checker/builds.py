@@ -150,10 +150,10 @@ def loaded(folder):
 
 
 def stray(folder):
-    """Looks for paths of the building machine in all but the programs and the pages of the book, which may name any path."""
+    """Looks for paths of the building machine in all but the programs."""
     with tarfile.open(package(folder, "*.tar.gz")) as archive:
         for entry in archive.getmembers():
-            if not entry.isfile() or "/bin/" in entry.name or entry.name.endswith((".md", ".ipynb", ".png")):
+            if not entry.isfile() or "/bin/" in entry.name or entry.name.endswith("CHANGELOG.md"):
                 continue
             text = archive.extractfile(entry).read().decode(errors="replace")
             if found := [word for word in STRAY if word in text]:

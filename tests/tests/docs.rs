@@ -263,7 +263,7 @@ fn the_advice_is_that_of_the_book() {
     holds("docs/reference/advice.md", &format!("{head}{table}"));
 }
 
-/// What the program's sources say, with one sign for whatever a message fills in.
+/// The program's sources, one after the other.
 fn said_in_sources() -> String {
     let mut said = String::new();
     let mut folders: Vec<PathBuf> = ["crates", "daemon", "bootstrap"]

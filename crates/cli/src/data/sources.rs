@@ -181,24 +181,7 @@ fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
             let text = format!("`{text}` is given twice: each node needs data of its own");
             return Err(fail(ExitCode::Data, text));
         }
-        let differs = if facts.target.is_some() != all.target.is_some() {
-            Some(
-                "classes where the other has a number to predict: name the column for both with `,target=COLUMN`",
-            )
-        } else if facts.target.is_some() && facts.class_names != all.class_names {
-            Some("another number to predict: name the same column for both with `,target=COLUMN`")
-        } else if facts.class_names != all.class_names || facts.classes != all.classes {
-            Some(
-                "other classes: name them for both, by `,classes=LABEL=>NAME|…` or in one order as in `,classes=no|yes`",
-            )
-        } else if facts.described.is_empty() != all.described.is_empty()
-            || facts.described.is_empty() && facts.input != all.input
-        {
-            Some("samples of another shape")
-        } else {
-            None
-        };
-        if let Some(difference) = differs {
+        if let Some(difference) = difference(facts, &all) {
             let text = format!(
                 "`{source}` has not the classes or samples of `{first}`: it has {difference}"
             );
@@ -217,12 +200,11 @@ fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
     sizes.sort_unstable();
     all.samples = sizes[sizes.len() / 2];
     if !all.described.is_empty() {
-        let surveys = sources
-            .iter()
-            .map(surveyed)
-            .collect::<anyhow::Result<Vec<_>>>()?;
-        all.described = joined(&surveys).columns();
-        for note in left_out(sources, &surveys) {
+        let surveys = sources.iter().map(surveyed);
+        let surveys: Vec<Survey> = surveys.collect::<anyhow::Result<_>>()?;
+        let together = joined(&surveys);
+        all.described = together.columns();
+        for note in left_out(sources, &surveys, &together) {
             eprintln!("note: {note}");
         }
         if all.described.is_empty() {
@@ -232,6 +214,29 @@ fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
         all.input = [1, 1, width_of(&all.described)];
     }
     Ok(all)
+}
+
+/// Says what a node's data have that those of another one have not, if they cannot be in one federation.
+fn difference(facts: &DataFacts, others: &DataFacts) -> Option<&'static str> {
+    let has_table = |facts: &DataFacts| !facts.described.is_empty();
+    if facts.target.is_some() != others.target.is_some() {
+        return Some(
+            "classes where the other has a number to predict: name the column for both with `,target=COLUMN`",
+        );
+    }
+    if facts.target.is_some() && facts.class_names != others.class_names {
+        return Some(
+            "another number to predict: name the same column for both with `,target=COLUMN`",
+        );
+    }
+    if facts.class_names != others.class_names || facts.classes != others.classes {
+        return Some(
+            "other classes: name them for both, by `,classes=LABEL=>NAME|…` or in one order as in `,classes=no|yes`",
+        );
+    }
+    let differs = has_table(facts) != has_table(others);
+    let has_another_shape = !has_table(facts) && facts.input != others.input;
+    (differs || has_another_shape).then_some("samples of another shape")
 }
 
 /// Looks at a table.
@@ -248,9 +253,9 @@ fn joined(surveys: &[Survey]) -> Survey {
 }
 
 /// Says which columns that some table could be learned from are left out for all, and why.
-fn left_out(sources: &[DataSource], surveys: &[Survey]) -> Vec<String> {
+fn left_out(sources: &[DataSource], surveys: &[Survey], together: &Survey) -> Vec<String> {
     let proposals: Vec<_> = surveys.iter().map(Survey::proposals).collect();
-    let together = joined(surveys).proposals();
+    let together = together.proposals();
     let mut usable: Vec<&String> = Vec::new();
     for proposal in proposals.iter().flatten().filter(|one| one.column.is_ok()) {
         if !usable.contains(&&proposal.name) {
