@@ -130,7 +130,8 @@ pub enum Refusal {
     NoMember(Absence),
     /// The peer says that we are no member.
     #[error(
-        "the peer says that this node {0}: ask the organiser for a new ticket, then run `fednode join TICKET`"
+        "the peer says that this node {0}: ask the organiser for a new ticket, then run `fednode join TICKET`, or \
+         `fednode rotate-key TICKET` if its key was revoked"
     )]
     Unwelcome(Absence),
 }

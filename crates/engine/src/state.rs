@@ -1,6 +1,6 @@
 //! What a node remembers across a restart, small enough for a checkpoint after every phase.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fednode_core::{
     AggregationPlan, BlobRef, ClosingId, ExpertId, FederationSpec, Global, Lineage, LocalReport,
@@ -138,6 +138,9 @@ pub struct State {
     /// The private module that this node offers.
     #[serde(default)]
     pub module: Option<BlobRef>,
+    /// Who has left for good, as far as this node knows. Nobody waits for them after an end.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub gone: BTreeSet<NodeId>,
 }
 
 impl State {
@@ -170,6 +173,7 @@ impl State {
             held: BTreeMap::new(),
             report: None,
             module: None,
+            gone: BTreeSet::new(),
         }
     }
 }

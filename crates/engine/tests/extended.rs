@@ -6,9 +6,9 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{averaging, blob, id};
+use common::{averaging, blob, heard, id};
 use fednode_core::spec::Extension;
-use fednode_core::{FederationSpec, Role, Round, Timestamp};
+use fednode_core::{AdvertId, Body, FederationSpec, Role, Round, Timestamp};
 use fednode_engine::{Aggregator, Head, Input, Node, Output, Phase, State};
 
 const NOW: Timestamp = Timestamp(1_000);
@@ -87,6 +87,22 @@ fn a_node_that_was_done_trains_the_round_after_the_last_once_the_others_are_here
         let again = Node::restore(Arc::new(extended()), id(ME), None, restarted);
         assert_eq!((again.phase(), again.round()), (Phase::Joining, Round(3)));
     }
+}
+
+/// Who said that it leaves is not waited for after the end, also by a node that was started anew since.
+#[test]
+fn nobody_waits_for_who_has_left() {
+    let mut before = node(agreed(), Phase::Serving);
+    let farewell = AdvertId::from_bytes([3; 32]);
+    let leaves = heard(&agreed(), farewell, (3, 1), (3, NOW), Body::Leave);
+    for input in [Input::Start, Input::Synced, peer(2), peer(3), leaves] {
+        before.handle(NOW, input);
+    }
+    let mut after = Node::restore(Arc::new(extended()), id(ME), None, before.checkpoint());
+    for input in [Input::Start, Input::Synced] {
+        assert_eq!(trained_round(&after.handle(NOW, input)), None);
+    }
+    assert_eq!(trained_round(&after.handle(NOW, peer(2))), Some(Round(4)));
 }
 
 #[test]

@@ -170,7 +170,9 @@ pub enum StatementVerifyError {
     #[error("not a statement of an organiser: {0}")]
     Malformed(#[from] CodecError),
     /// The organiser did not sign it.
-    #[error("the organiser's signature is wrong")]
+    #[error(
+        "the organiser's signature is wrong: federation.toml and the certificates must be of one federation"
+    )]
     Signature,
 }
 

@@ -72,13 +72,21 @@ impl Opened {
             let folder = &config.state;
             let mut store = Store::open(folder, federation, &options)?;
             let has_key = key.exists();
+            let newest = store.ledger.last_round();
+            let newest = newest.map_err(|e| RunError::StateContent(e.to_string()))?;
+            // Members are known by their keys, so a new one would only be turned away.
+            if !has_key && newest.is_some() && config.spec.organiser.is_some() {
+                let text = format!(
+                    "the key `{}` is gone, and with it the membership: put it back from a backup, or join anew in another folder",
+                    key.display()
+                );
+                return Err(RunError::StateContent(text));
+            }
             let identity = Identity::load_or_create(&key)
                 .map_err(|e| RunError::StateContent(e.to_string()))?;
             let membership =
                 membership::open(&config, identity.node_id(), role, fednode_net::now())?;
             let restored = checkpointing::load(&store.checkpoints, &partition_hash)?;
-            let newest = store.ledger.last_round();
-            let newest = newest.map_err(|e| RunError::StateContent(e.to_string()))?;
             let found = Found {
                 has_key,
                 has_checkpoint: restored.is_some(),

@@ -111,6 +111,8 @@ impl ReleaseError {
 pub struct Releases {
     owner: OwnersBudget,
     federation: FederationId,
+    /// Whether anything is published that samples have a part in.
+    shares: bool,
     mechanism: Mechanism,
     /// What statistics are called.
     statistics: &'static str,
@@ -125,6 +127,16 @@ const ADJACENCY: Adjacency = Adjacency {
     change: Change::AddRemove,
 };
 
+/// Tells whether nodes of a federation publish anything that their samples have a part in.
+fn shares(spec: &FederationSpec) -> bool {
+    let exchange = &spec.exchange;
+    exchange.averaging.is_some()
+        || exchange.experts.is_some()
+        || exchange.total.is_some()
+        || spec.pool.preset.is_some()
+        || spec.statistics.enabled
+}
+
 impl Releases {
     /// Takes from a spec what a release of its nodes promises; `training` is how the steps of a round are protected.
     pub fn new(spec: &FederationSpec, owner: OwnersBudget, training: Option<NoisySteps>) -> Self {
@@ -138,6 +150,7 @@ impl Releases {
         Self {
             owner,
             federation: spec.id(),
+            shares: mechanism.is_some() || shares(spec),
             mechanism: mechanism.unwrap_or(Mechanism::Unprotected),
             statistics: match spec.data.target {
                 Some(_) => "sums of rows",
@@ -189,6 +202,9 @@ impl Releases {
     /// # Errors
     /// As [`Self::admit`]; nothing is written.
     pub fn check(&self) -> Result<(), ReleaseError> {
+        if !self.shares {
+            return Ok(());
+        }
         let entries = Self::read(&self.owner.file)?;
         let is_ours = |entry: &Entry| entry.federation == self.federation;
         if entries.iter().any(is_ours) && self.mechanism != Mechanism::Unprotected {
@@ -207,6 +223,9 @@ impl Releases {
     /// Refuses what does not fit the owner's budget, and fails if the file cannot be read or written. Nothing may be published
     /// then.
     pub fn admit(&self, update: &Update, when: u64) -> Result<(), ReleaseError> {
+        if !self.shares {
+            return Ok(());
+        }
         if self.mechanism == Mechanism::Unprotected {
             return self.admit_as(self.federation.to_string(), when);
         }

@@ -28,7 +28,7 @@ impl<M: Machine> Driver<'_, M> {
         let training = self.standing.still_training();
         if let Some(served) = served.filter(|_| !training.is_empty()) {
             waits.push(WaitingFor {
-                what: "the last rounds of others, who may still fetch".into(),
+                what: "word that the last rounds are over".into(),
                 whom: training,
                 seconds: served.as_secs_f64(),
                 ..WaitingFor::default()

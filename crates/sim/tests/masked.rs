@@ -344,6 +344,28 @@ fn every_mean_is_that_of_the_parts_and_nobody_publishes_its_own() {
     }
 }
 
+/// Who has not met the others before the first round has no part in the sum of the second one.
+#[test]
+fn the_first_round_waits_the_grace_time_for_who_comes_later() {
+    for nodes in [4, 5] {
+        let late = nodes - 1;
+        let mut scenario = masked(nodes, 3);
+        scenario.absent = vec![late];
+        let grace = scenario.spec.round.grace_seconds;
+        let met = |at: f64| {
+            let played = play(&scenario.clone().at(at, Incident::Join(late)));
+            played.check_secrecy();
+            played.check_means();
+            assert_eq!(played.outcome.unfinished(), [] as [usize; 0]);
+            (played.summed(Round(2)).len(), played.outcome.elapsed)
+        };
+        assert_eq!(met(grace * 0.8).0, nodes, "of {nodes} one comes in time");
+        let (_, elapsed) = met(grace * 1.5);
+        let (most, n) = (Duration::from_secs_f64(grace * 9.0), nodes);
+        assert!(elapsed < most, "of {n} one comes too late: {elapsed:?}");
+    }
+}
+
 #[test]
 fn members_that_are_lost_at_any_moment_spoil_no_mean() {
     let mut summed = 0;

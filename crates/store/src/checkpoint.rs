@@ -87,7 +87,8 @@ pub enum SaveError {
 pub enum LoadError {
     /// It is of another federation or another partition.
     #[error(
-        "checkpoint `{name}` has {what} {found}, expected {expected}: choose another state folder or remove it"
+        "checkpoint `{name}` has {what} {found}, expected {expected}: it is of other data or of another federation, so put \
+         these back, or name another state folder"
     )]
     Mismatch {
         /// Its name.

@@ -45,7 +45,7 @@ pub enum OpenError {
     },
     /// The folder belongs to another federation.
     #[error(
-        "state folder {folder} belongs to federation {found}, not {expected}: choose another folder or remove it"
+        "state folder {folder} belongs to federation {found}, not {expected}: put its federation.toml back, or name another state folder"
     )]
     Federation {
         /// The folder.
@@ -262,32 +262,32 @@ fn read_federation(folder: &Path) -> Result<Option<FederationId>, OpenError> {
 /// Returns the number of this start, on disk before it is used.
 ///
 /// It must be larger than that of any start before. Peers ignore what comes under a smaller number, and they ban who signs
-/// two adverts under one. The stored number may be too small: the folder may have been restored from a backup. So the seconds
-/// since the epoch are the number, if they are larger.
+/// two adverts under one. The stored number may be too small: the folder may have been restored from a backup. So the nanoseconds
+/// since the epoch are the number, if they are larger. Copies of a node that are started together have different numbers so.
 fn count_start(
     path: &Path,
     earlier: Option<FederationId>,
 ) -> Result<(u64, Option<String>), OpenError> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
-    let seconds = now.map_or(0, |since| since.as_secs());
+    let clock = now.map_or(0, |since| since.as_nanos() as u64);
     let (before, warning) = match read_number(path) {
         Ok(Some(before)) => (before, None),
         // A new folder has none yet; in an old one somebody took it away.
         Ok(None) => {
             let missing = |_| {
                 let file = path.display();
-                format!("{file} was missing: the starts of this node now count on from {seconds}")
+                format!("{file} was missing: the starts of this node now count on from the clock")
             };
             (0, earlier.map(missing))
         }
         Err(OpenError::Damaged { file, .. }) => {
             let text =
-                format!("{file} was damaged: the starts of this node now count on from {seconds}");
+                format!("{file} was damaged: the starts of this node now count on from the clock");
             (0, Some(text))
         }
         Err(error) => return Err(error),
     };
-    let incarnation = before.saturating_add(1).max(seconds);
+    let incarnation = before.saturating_add(1).max(clock);
     write_line(path, &incarnation.to_string())?;
     Ok((incarnation, warning))
 }
@@ -374,11 +374,11 @@ mod tests {
         write_line(&home.path().join("incarnation"), "3").unwrap();
         let restored = StateFolder::open(home.path(), federation(1)).unwrap();
         assert!(
-            restored.incarnation() > 1_000_000_000,
+            restored.incarnation() > 1_000_000_000_000_000_000,
             "the clock counts on"
         );
         drop(restored);
-        let ahead = u64::from(u32::MAX);
+        let ahead = u64::MAX / 2;
         write_line(&home.path().join("incarnation"), &ahead.to_string()).unwrap();
         let again = StateFolder::open(home.path(), federation(1)).unwrap();
         assert_eq!(
@@ -434,7 +434,7 @@ mod tests {
         fs::write(home.path().join("incarnation"), b"\0\0\0").unwrap();
         let healed = StateFolder::open(home.path(), federation(1)).unwrap();
         assert!(
-            healed.incarnation() > 1_000_000_000,
+            healed.incarnation() > 1_000_000_000_000_000_000,
             "{}",
             healed.incarnation()
         );
@@ -442,7 +442,7 @@ mod tests {
         drop(healed);
         fs::remove_file(home.path().join("incarnation")).unwrap();
         let healed = StateFolder::open(home.path(), federation(1)).unwrap();
-        assert!(healed.incarnation() > 1_000_000_000);
+        assert!(healed.incarnation() > 1_000_000_000_000_000_000);
         assert!(healed.warning().unwrap().contains("was missing"));
         let new = StateFolder::open(&home.path().join("new"), federation(1)).unwrap();
         assert_eq!(new.warning(), None);

@@ -50,17 +50,12 @@ impl RoundSpec {
     /// withstands a third. For more nodes 3/4 would be too few: of a thousand federations of eight with two liars, one
     /// fell apart.
     pub fn quorum_of(&self, expected: usize) -> usize {
-        let share = self.share_of(expected);
+        let share = (expected as f64 * self.quorum).ceil() as usize;
         let most = if expected == 4 && self.quorum < 1.0 {
             3
         } else {
             expected
         };
         share.min(most).max(1)
-    }
-
-    /// Returns how many the share `quorum` of `expected` nodes is, rounded up.
-    pub fn share_of(&self, expected: usize) -> usize {
-        (expected as f64 * self.quorum).ceil() as usize
     }
 }

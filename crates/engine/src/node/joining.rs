@@ -7,7 +7,6 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fednode_core::spec::Sums;
 use fednode_core::{FederationSpec, NodeId, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +18,7 @@ use super::pooling::Pooling;
 use super::shared::Shared;
 use super::training::Training;
 use crate::event::Timer;
+use crate::masks::Sums;
 use crate::state::Phase as PhaseName;
 use crate::status::{Cause, Waiting};
 
@@ -33,6 +33,9 @@ pub(super) struct Joining {
     since: Timestamp,
     /// Whether what others know has been pulled: before that, silence means nothing.
     is_synced: bool,
+    /// Since when there have been enough nodes to begin.
+    #[serde(default)]
+    enough: Option<Timestamp>,
     /// The phase that a checkpoint named, while the node finds out whether the federation has moved on.
     resume: Option<PhaseName>,
     /// The fetching of the newest mean.
@@ -44,6 +47,7 @@ impl Joining {
         Self {
             since: Timestamp::default(),
             is_synced: false,
+            enough: None,
             resume,
             adoption: None,
         }
@@ -103,11 +107,24 @@ impl Joining {
         }
         // A closed round that its members have not confirmed to us yet means that the federation is under way.
         let under_way = shared.chain.is_unconfirmed() && waited < shared.spec.round.deadline();
-        let is_quorum = shared.n_present() >= n_needed(shared);
-        if !under_way && (self.resume.is_some() || is_quorum) {
+        let is_complete = self.is_complete(shared);
+        if !under_way && (self.resume.is_some() || is_complete) {
             return self.begin(shared);
         }
         Phase::Joining(self)
+    }
+
+    /// Tells whether those who are here may begin. Where masks of the next round are made in this one, they wait a while for the rest:
+    /// who has not met the others has no part in their sum.
+    fn is_complete(&mut self, shared: &Shared) -> bool {
+        let present = shared.n_present();
+        if present < n_needed(shared) {
+            self.enough = None;
+            return false;
+        }
+        let since = *self.enough.get_or_insert(shared.now);
+        let is_over = shared.now.since(since) >= shared.spec.round.grace();
+        is_over || present >= n_expected(shared).min(ENOUGH_PEERS) || !makes_masks(shared)
     }
 
     /// Begins to fetch the mean of the newest closed round, if there is one ahead of this node.
@@ -161,9 +178,14 @@ impl Joining {
                 .chain(shared.view.company().aggregators());
             let what = "a first peer that tells what it knows";
             let wait = Waiting::new(Cause::FirstPeer, what, since).from_peers(whom.collect());
-            // A node that comes back goes on without anybody after the grace time.
+            // A node that comes back goes on without anybody after a while.
+            let patience = if shared.chain.is_unconfirmed() {
+                times.deadline()
+            } else {
+                times.grace()
+            };
             match self.resume {
-                Some(_) => wait.for_at_most(times.grace().saturating_sub(since)),
+                Some(_) => wait.for_at_most(patience.saturating_sub(since)),
                 None => wait,
             }
         } else if shared.chain.is_unconfirmed() && since < times.deadline() {
@@ -174,11 +196,25 @@ impl Joining {
                 .from_peers(whom.into_iter().collect())
                 .for_at_most(times.deadline().saturating_sub(since))
         } else {
-            let (present, needed) = (shared.n_present(), n_needed(shared));
-            let round = shared.memory.round.next();
-            let what = format!("{needed} nodes to begin round {round} ({present} are here)");
-            Waiting::new(Cause::Members, what, since)
+            self.for_members(shared, now)
         }]
+    }
+
+    fn for_members(&self, shared: &Shared, now: Timestamp) -> Waiting {
+        let (present, round) = (shared.n_present(), shared.memory.round.next());
+        let what = |needed| format!("{needed} nodes to begin round {round} ({present} are here)");
+        match self.enough {
+            Some(enough) => {
+                let left = shared.spec.round.grace().saturating_sub(now.since(enough));
+                let all = n_expected(shared).min(ENOUGH_PEERS);
+                Waiting::new(Cause::Members, what(all), now.since(self.since)).for_at_most(left)
+            }
+            None => Waiting::new(
+                Cause::Members,
+                what(n_needed(shared)),
+                now.since(self.since),
+            ),
+        }
     }
 }
 
@@ -188,20 +224,25 @@ fn is_alone_by_design(spec: &FederationSpec) -> bool {
     (exchange.averaging.is_none() && exchange.experts.is_none()) || spec.nodes == 1
 }
 
-/// Returns how many nodes must be here before the first round begins, or the first that was added: some may have left since.
-fn n_needed(shared: &Shared) -> usize {
-    let counted = shared.chain.head().counted.len();
-    let expected = match counted {
-        0 => shared.spec.nodes as usize,
-        counted => counted,
-    };
-    let (spec, round) = (&shared.spec, &shared.spec.round);
-    // In the first round a node gives shares of its masks to whom it has met, and they must be most of those it adds up with. Of four
-    // it may have met one alone by the time that three are here.
-    let needed = if spec.privacy.sums == Sums::Masked {
-        round.share_of(expected)
+/// Tells whether masks for the next round are made in the one that is about to begin.
+fn makes_masks(shared: &Shared) -> bool {
+    let begun = shared.memory.round.next();
+    Sums::of(&shared.spec, &shared.schedule).is_some_and(|sums| sums.are_in(begun.next()))
+}
+
+/// Returns how many nodes are expected to begin the first round, or the first that was added: not those that have left.
+fn n_expected(shared: &Shared) -> usize {
+    let (counted, gone) = (&shared.chain.head().counted, shared.gone());
+    let expected = if counted.is_empty() {
+        (shared.spec.nodes as usize).saturating_sub(gone.len())
     } else {
-        round.quorum_of(expected)
+        counted.iter().filter(|node| !gone.contains(node)).count()
     };
-    needed.min(ENOUGH_PEERS)
+    expected.max(1)
+}
+
+/// Returns how many nodes must be here before the first round begins, or the first that was added.
+fn n_needed(shared: &Shared) -> usize {
+    let quorum = shared.spec.round.quorum_of(n_expected(shared));
+    quorum.min(ENOUGH_PEERS)
 }

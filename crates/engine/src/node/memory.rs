@@ -29,6 +29,9 @@ pub(super) struct Memory {
     /// Peers of whom was told that they have the classes under other names. No checkpoint holds them: a restart tells again.
     #[serde(default)]
     pub(super) told_renamed: BTreeSet<NodeId>,
+    /// Who had left for good before this start.
+    #[serde(default)]
+    pub(super) gone: BTreeSet<NodeId>,
 }
 
 impl Memory {
@@ -42,6 +45,7 @@ impl Memory {
             report: state.report,
             module: state.module,
             told_renamed: BTreeSet::new(),
+            gone: state.gone,
         };
         (state.phase, state.head, memory)
     }
@@ -57,6 +61,7 @@ impl Memory {
             held: self.held.clone(),
             report: self.report.clone(),
             module: self.module,
+            gone: self.gone.clone(),
         }
     }
 

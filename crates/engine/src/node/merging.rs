@@ -124,7 +124,7 @@ impl Merging {
         let closed = self.exchange.mean.take();
         let members = closed.as_ref().map(|closed| closed.global.members.len());
         shared.outbox.note(Note::RoundClosed {
-            round: merged,
+            round: closed.as_ref().map_or(merged, |closed| closed.round),
             by: closed.as_ref().map(|closed| closed.author),
             members: members.unwrap_or_default() as u32,
         });

@@ -220,9 +220,11 @@ impl Node {
     /// where it goes on if that has not.
     pub fn checkpoint(&self) -> State {
         let head = self.shared.chain.head();
-        self.shared
-            .memory
-            .to_state(self.phase.to_resume(), head.clone())
+        let (memory, phase) = (&self.shared.memory, self.phase.to_resume());
+        State {
+            gone: self.shared.gone(),
+            ..memory.to_state(phase, head.clone())
+        }
     }
 
     /// Returns the blobs that this node will still need; garbage collection must not take them.

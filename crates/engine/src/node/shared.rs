@@ -2,7 +2,7 @@
 //!
 //! Every reaction of a phase is given it, as context: phases own what they wait for, this owns the rest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -224,6 +224,15 @@ impl Shared {
     pub(super) fn cohort_of(&self, round: Round) -> Cohort {
         let known = self.view.nodes().known().chain([self.me]);
         Cohort::draw(&self.spec, &self.schedule, round, known)
+    }
+
+    /// Returns who has left for good or counts for nothing any more, as far as this node knows, now or before it was started.
+    pub(super) fn gone(&self) -> BTreeSet<NodeId> {
+        let before = self.memory.gone.iter().copied();
+        let is_back = |node: &NodeId| self.view.company().has_neighbour(*node);
+        let mut gone: BTreeSet<NodeId> = before.filter(|node| !is_back(node)).collect();
+        gone.extend(self.view.nodes().gone());
+        gone
     }
 
     /// Returns how many nodes are here, this one included.

@@ -97,8 +97,13 @@ impl Nodes {
 
     /// Counts the training nodes that said that they leave, or are banned. Of whom nothing else is known counts as none.
     pub(crate) fn n_gone(&self) -> usize {
-        let gone = |view: &&NodeView| !view.is_present() && view.is_node();
-        self.nodes.values().filter(gone).count()
+        self.gone().count()
+    }
+
+    /// Visits them.
+    pub(crate) fn gone(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let gone = |(_, view): &(NodeId, &NodeView)| !view.is_present() && view.is_node();
+        self.iter().filter(gone).map(|(node, _)| node)
     }
 
     /// Visits the training nodes that were met or heard of and are not known to be gone.

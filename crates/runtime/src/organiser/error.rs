@@ -33,7 +33,10 @@ pub enum OrganiserError {
     )]
     NameTaken(MemberName),
     /// Nobody has that name or id.
-    #[error("nobody here is called `{0}`: `fednode members` lists all")]
+    #[error(
+        "no member and nobody invited is called `{0}`: `fednode members` lists all, and whoever is revoked needs a new ticket by \
+         `fednode invite`"
+    )]
     Nobody(String),
     /// The federation cannot go on so.
     #[error(transparent)]

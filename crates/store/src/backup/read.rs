@@ -73,7 +73,8 @@ pub fn about(from: &Path) -> Result<About, BackupError> {
     let first = entries
         .next()
         .ok_or_else(|| foreign("it is empty".into()))?;
-    let mut first = first.map_err(|error| foreign(error.to_string()))?;
+    // What the library says of a file that is none quotes it, and it may hold anything.
+    let mut first = first.map_err(|_| foreign("it is no tar archive".into()))?;
     let name = name_of(&first).map_err(foreign)?;
     if name != ABOUT {
         return Err(foreign(format!("it does not begin with {ABOUT}")));
