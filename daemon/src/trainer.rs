@@ -143,7 +143,9 @@ impl Recipe {
         let mut learner =
             Learner::new(&self.spec, self.node_seed, split, device).map_err(no_learner)?;
         learner.keep_in(self.budget.clone());
-        initial::start(&mut learner, self.initial.as_deref())?;
+        if let Some(note) = initial::start(&mut learner, self.initial.as_deref())? {
+            tracing::warn!("{note}");
+        }
         Ok(learner)
     }
 }

@@ -6,6 +6,7 @@ mod division;
 mod mine;
 mod shard_facts;
 mod sources;
+pub mod units;
 
 use fednode_core::FederationSpec;
 use fednode_core::spec::{Target, width_of};
@@ -168,7 +169,21 @@ pub fn warn_of_table(source: &DataSource, spec: Option<&FederationSpec>) -> anyh
         Some(spec) => source.clone().for_federation(spec),
         None => source.clone(),
     };
+    if let Some(spec) = spec {
+        for (column, what) in units::oddities(&source, spec)? {
+            eprintln!("warning: column `{column}` {what}");
+        }
+    }
     let opened = source.open().or_fail(ExitCode::Data)?;
+    if spec.is_none()
+        && let Some(label) = opened.label().or_fail(ExitCode::Data)?
+        && label.is_guessed
+    {
+        let name = label.name;
+        eprintln!(
+            "note: the last column, `{name}`, is taken for the label: name another one with `,label=COLUMN`"
+        );
+    }
     let is_described = match spec {
         Some(spec) => !spec.data.columns.is_empty(),
         None => opened
@@ -229,11 +244,11 @@ pub fn everything(source: DataSource, spec: &FederationSpec) -> anyhow::Result<S
 /// Refuses a federation whose nodes bring their own data where there is one data set for all.
 ///
 /// # Errors
-/// Says so.
-pub fn refuse_own(spec: &FederationSpec, what: &str) -> anyhow::Result<()> {
+/// Says so, and what to do.
+pub fn refuse_own(spec: &FederationSpec, remedy: &str) -> anyhow::Result<()> {
     if is_own(&spec.data.partition) {
         let text = format!(
-            "{what} has one data set, and partition `{OWN}` is for nodes that bring their own: name each node's with --own"
+            "this takes one data set that is divided, and with partition `{OWN}` nodes bring their own: {remedy}"
         );
         Err(fail(ExitCode::Configuration, text))
     } else {

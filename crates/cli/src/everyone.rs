@@ -80,7 +80,7 @@ impl Everyone {
     /// # Errors
     /// Says why.
     pub fn check(spec: &FederationSpec) -> anyhow::Result<()> {
-        data::refuse_own(spec, "everyone's test")?;
+        data::refuse_own(spec, "judge each node by its own test samples")?;
         Self::refuse_a_number(spec)
     }
 

@@ -180,6 +180,12 @@ pub fn spec_and_note(
             "column `{name}` has one number in all rows: there is nothing to predict, name another with `,target=COLUMN`"
         )));
     }
+    if data.target.is_none() && data.classes < 2 {
+        let only = data.class_names.first().map_or("one", String::as_str);
+        return Err(ConfigError(format!(
+            "all samples have the label `{only}`: there is nothing to tell apart; name all classes, with `,classes=A|B`"
+        )));
+    }
     let mut spec = match &args.backbone {
         Some(given) => {
             let (backbone, features) = given.describe(data)?;

@@ -135,13 +135,13 @@ pub fn of(spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Option<A
     }
 }
 
-/// Lets a new learner start from them.
+/// Lets a new learner start from them. Returns which of them its model has not, in words.
 ///
 /// # Errors
 /// Fails if its model has none of them.
-pub fn start(learner: &mut Learner, initial: Option<&ParamSet>) -> anyhow::Result<()> {
+pub fn start(learner: &mut Learner, initial: Option<&ParamSet>) -> anyhow::Result<Option<String>> {
     let Some(initial) = initial else {
-        return Ok(());
+        return Ok(None);
     };
     let taken = learner
         .start_from(initial)
@@ -155,15 +155,14 @@ pub fn start(learner: &mut Learner, initial: Option<&ParamSet>) -> anyhow::Resul
     let fits =
         |name: &str, tensor: &Tensor| state.get(name).map(Tensor::shape) == Some(tensor.shape());
     let mut left_out = initial.iter().filter(|(name, tensor)| !fits(name, tensor));
-    if let Some((name, tensor)) = left_out.next() {
-        tracing::warn!(
-            name,
-            shape = ?tensor.shape(),
-            more = left_out.count(),
-            "the model has no such parameter to start from, or one of another shape: it is left out"
-        );
-    }
-    Ok(())
+    Ok(left_out.next().map(|(name, tensor)| {
+        let more = match left_out.count() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let shape = tensor.shape();
+        format!("the model has no parameter `{name}` of shape {shape:?}{more} to start from: what it has there is drawn")
+    }))
 }
 
 #[cfg(test)]

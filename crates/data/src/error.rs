@@ -101,6 +101,17 @@ pub enum DataError {
         /// `training` or `test`.
         part: &'static str,
     },
+    /// Rows are missing.
+    #[error(
+        "there are {now} rows, and this node began with {rows}, so nobody can tell which it is tested on: put the table back, or \
+         begin with another state folder"
+    )]
+    Fewer {
+        /// Rows that there are.
+        now: usize,
+        /// Rows that there were.
+        rows: usize,
+    },
     /// Rows were put in between, or changed.
     #[error(
         "the first {0} rows are not those that this node began with, so nobody can tell which it is tested on: append new rows \

@@ -55,7 +55,7 @@ pub use shard::{
     ClassCounts, Divided, Shard, ShardParams, divide, load_first_shard, load_grown_shard,
     load_shard, load_shards, n_validation,
 };
-pub use source::{Columns, DataSource, Facts, Pool, Source};
+pub use source::{Columns, DataSource, Facts, Label, Pool, Source};
 pub use stamp::Stamp;
 pub use tokenizer::normalize;
 pub use vocabulary::Vocabulary;

@@ -113,14 +113,19 @@ impl Divided {
         began_with: &Beginning,
     ) -> Result<Self, DataError> {
         let divided = Self::new(source, rule, params)?;
-        let rows = began_with.rows;
-        let has_grown = divided.is_own() && divided.pool.labels.len() > rows;
-        if !has_grown || divided.pool.tests.is_some() {
+        let (rows, now) = (began_with.rows, divided.pool.labels.len());
+        if !divided.is_own() || divided.pool.tests.is_some() {
             return Ok(divided);
+        }
+        if now < rows {
+            return Err(DataError::Fewer { now, rows });
         }
         let first = divided.pool.first(rows);
         if Beginning::of(&first) != *began_with {
             return Err(DataError::Moved(rows));
+        }
+        if now == rows {
+            return Ok(divided);
         }
         Ok(Self {
             partition: divide(&divided.rule, &first, &params)?,

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 use std::path::Path;
 
+use fednode_core::FederationSpec;
 use fednode_data::{Columns, DataSource, Facts, Pixels, Samples, ShardParams, Source, load_shard};
 use flate2::{Compression, write::GzEncoder};
 use tempfile::{TempDir, tempdir};
@@ -427,11 +428,8 @@ fn csv_columns_that_are_missing_or_in_doubt_are_refused() {
         unclear.contains("outcome") && unclear.contains("`,label=COLUMN`"),
         "{unclear}"
     );
-    let taken = error("last.csv", "outcome,bmi,age\n0,1,2\n", &names);
-    assert!(
-        taken.contains("takes `age` for the label") && taken.contains("`,label=COLUMN`"),
-        "{taken}"
-    );
+    let none = error("none.csv", "bmi,age\n1,2\n", &names);
+    assert!(none.contains("has no label"), "{none}");
     let text = "age,age,label\n1,2,0\n";
     let twice = error("twice.csv", text, &["age"]);
     assert!(twice.contains("has two columns `age`"), "{twice}");
@@ -439,6 +437,23 @@ fn csv_columns_that_are_missing_or_in_doubt_are_refused() {
         columns(table(&folder, "twice.csv", text, &[]).as_ref()),
         None
     );
+}
+
+#[test]
+fn the_only_column_of_a_csv_table_that_is_no_feature_is_the_label() {
+    let folder = tempdir().unwrap();
+    let text = "outcome,bmi,age\n0,1,2\n1,3,4\n";
+    let first = table(&folder, "first.csv", text, &["age", "bmi"]);
+    let (pool, samples) = (first.pool().unwrap(), first_row(first.as_ref()).unwrap());
+    assert_eq!(&*pool.class_names, ["0", "1"]);
+    assert_eq!(samples.1, Pixels::Floats(vec![2.0, 1.0]));
+    put(&folder, "said.csv", text.as_bytes());
+    let said = source("csv", &folder.path().join("said.csv"), ",label=age");
+    let said: DataSource = said.parse().unwrap();
+    let wanted = Columns::Named(vec!["age".into(), "bmi".into()]);
+    let error = said.with_columns(wanted).open().unwrap().pool();
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("takes `age` for the label"), "{error}");
 }
 
 #[test]
@@ -460,7 +475,7 @@ fn classes_have_the_federations_names_whatever_the_data_call_them() {
     );
     let error = read(&source("csv", &path, ",classes=B=>benign|malignant"), &[0]).unwrap_err();
     assert!(
-        error.contains("has label `M` in row 0, which is none of its 2 classes"),
+        error.contains("has label `M` in line 1, which is none of its 2 classes"),
         "{error}"
     );
     for twice in ["B=>x|M=>x", "B=>x|B=>y"] {
@@ -493,6 +508,26 @@ fn classes_have_the_federations_names_whatever_the_data_call_them() {
     );
 }
 
+/// A site that has no sample of some class counts the others as all do; one that calls them otherwise is found out.
+#[test]
+fn classes_that_a_site_lacks_are_still_the_federations() {
+    let folder = tempdir().unwrap();
+    put(&folder, "t.csv", b"1,2,sick\n3,4,sick\n");
+    let mut spec = FederationSpec::default();
+    let parsed: DataSource = source("csv", &folder.path().join("t.csv"), "")
+        .parse()
+        .unwrap();
+    let mut labels = |classes: [&str; 2]| {
+        spec.fingerprints.class_names = classes.map(str::to_owned).into();
+        let opened = parsed.clone().for_federation(&spec).open().unwrap();
+        let pool = opened.pool().unwrap();
+        let samples = opened.read(&pool, &[0, 1]).unwrap();
+        (samples.labels, pool.class_names.len())
+    };
+    assert_eq!(labels(["healthy", "sick"]), (vec![1, 1], 2));
+    assert_eq!(labels(["0", "1"]), (vec![0, 0], 1), "not its classes");
+}
+
 #[test]
 fn csv_without_header_uses_the_last_column_or_the_one_named() {
     let folder = tempdir().unwrap();
@@ -506,7 +541,7 @@ fn csv_without_header_uses_the_last_column_or_the_one_named() {
     let first = read(&source("csv", &path, ",label=0"), &[0, 1]).unwrap();
     assert_eq!(
         (first.labels.as_slice(), &first.pixels),
-        ([1, 3].as_slice(), &Pixels::Floats(vec![2.0, 0.0, 4.0, 2.0]))
+        ([0, 1].as_slice(), &Pixels::Floats(vec![2.0, 0.0, 4.0, 2.0]))
     );
     let named = read(&source("csv", &path, ",classes=5"), &[1]).unwrap();
     assert_eq!(
@@ -599,13 +634,19 @@ fn csv_names_line_and_cell() {
         "has 2 cells in line 2, but 3 before"
     );
     assert_eq!(error("", ""), "is empty");
+    assert_eq!(error("a,b,label\n", ""), "has no rows");
+    assert_eq!(
+        error("a,part,label\n1,train,0\n2,holdout,1\n", ",split=part"),
+        "says `holdout` in line 3 of its column of `split`, which may say `test`, `true`, `yes` or `1`, and `train`, `false`, `no` \
+         or `0`"
+    );
     assert_eq!(
         error("1,2,0\n", ",label=kind"),
         "has no column `kind` (names from the header, or 0 to 2)"
     );
     assert_eq!(
         error("1,2,x\n1,2,z\n", ",classes=x|y"),
-        "has label `z` in row 1, which is none of its 2 classes"
+        "has label `z` in line 2, which is none of its 2 classes"
     );
 }
 

@@ -330,12 +330,21 @@ fn rows_that_were_put_in_between_are_refused() {
     let (_a, before) = table(&at_first);
     let known = load_shard(&before[0], "own", &PARAMS, 0)
         .unwrap()
-        .began_with;
+        .began_with
+        .unwrap();
     let later: Vec<usize> = [1, 1, 1].into_iter().chain(0..40).collect();
     let (_b, after) = table(&later);
-    let error = grown(&after[0], &known.unwrap()).unwrap_err().to_string();
+    let error = grown(&after[0], &known).unwrap_err().to_string();
     assert!(
         error.contains("the first 40 rows") && error.contains("append"),
         "{error}"
     );
+    let turned: Vec<usize> = (0..40).rev().collect();
+    let (_c, turned) = table(&turned);
+    let error = grown(&turned[0], &known).unwrap_err().to_string();
+    assert!(error.contains("the first 40 rows"), "{error}");
+    let fewer: Vec<usize> = (0..30).collect();
+    let (_d, fewer) = table(&fewer);
+    let error = grown(&fewer[0], &known).unwrap_err().to_string();
+    assert!(error.contains("there are 30 rows"), "{error}");
 }

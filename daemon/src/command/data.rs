@@ -11,7 +11,7 @@ use fednode_data::{DataSource, Facts};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
-use fednode_cli::data;
+use fednode_cli::data::{self, units};
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::federation::DataFacts;
 use fednode_cli::output::{self, Form, Report};
@@ -107,6 +107,12 @@ pub(super) struct Look {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) test_samples: Option<usize>,
     pub(super) classes: Vec<Class>,
+    /// The column of a table that the classes are in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    label: Option<String>,
+    /// Whether that is only because it is the last one.
+    #[serde(skip)]
+    is_label_guessed: bool,
     /// Channels, height and width of a sample as a model gets it.
     pub(super) input: [usize; 3],
     columns: Vec<Column>,
@@ -165,6 +171,7 @@ pub(super) fn look(source: &DataSource) -> anyhow::Result<Look> {
             "warning: the table has no header, or two columns of one name: its values are taken as they are, in their order"
         );
     }
+    let label = opened.label().or_fail(ExitCode::Data)?;
     let columns = survey.map(|survey| survey.proposals()).unwrap_or_default();
     Ok(Look {
         source: source.to_string(),
@@ -178,6 +185,8 @@ pub(super) fn look(source: &DataSource) -> anyhow::Result<Look> {
                 samples,
             })
             .collect(),
+        is_label_guessed: label.as_ref().is_some_and(|label| label.is_guessed),
+        label: label.map(|label| label.name),
         input: facts.input,
         columns: columns.into_iter().map(Column::of).collect(),
         facts,
@@ -274,6 +283,9 @@ fn misfits_of(own: &Column, wanted: &TableColumn) -> Vec<Misfit> {
         let what = format!("has words that count as `other`: {}", quoted(unknown));
         all.push(Misfit::bearable(&own.name, what));
     }
+    if let Some(what) = units::oddity(proposed, wanted) {
+        all.push(Misfit::bearable(&own.name, what));
+    }
     if wanted.kind == ColumnKind::Number && proposed.kind == ColumnKind::Category {
         let what = "holds words, where numbers are expected".to_owned();
         all.push(Misfit::breaking(&own.name, what));
@@ -299,17 +311,14 @@ fn misfit_of_targets(own: Option<&Target>, wanted: Option<&Target>) -> Option<Mi
 /// Returns how the classes differ from the federation's, if they do.
 fn misfit_of_classes(own: &[Class], expected: &[String]) -> Option<Misfit> {
     let names: Vec<&String> = own.iter().map(|class| &class.name).collect();
-    if expected.is_empty() || names.iter().copied().eq(expected) {
-        return None;
+    let lacks = |name: &&String| !names.contains(name);
+    let missing: Vec<&String> = expected.iter().filter(lacks).collect();
+    if expected.is_empty() || names.iter().all(|name| expected.contains(name)) {
+        let what = || format!("has no row of {}", quoted(missing.iter().copied()));
+        return (!missing.is_empty()).then(|| Misfit::bearable("label", what()));
     }
-    // Who has not all classes names them in the federation's order.
-    let remedy = if names.iter().all(|name| expected.contains(name)) {
-        format!("name all with `,classes={}`", expected.join("|"))
-    } else {
-        "name them with `,classes=LABEL=>NAME|…`".to_owned()
-    };
     let what = format!(
-        "has the classes {}, and the federation has {}: {remedy}",
+        "has the classes {}, and the federation has {}: name them with `,classes=LABEL=>NAME|…`",
         quoted(names),
         quoted(expected)
     );
@@ -350,7 +359,15 @@ impl Look {
         let classes: Vec<String> = classes
             .map(|class| format!("{} {}", class.name, class.samples))
             .collect();
-        format!("classes: {}", classes.join(", "))
+        let (of, note) = match &self.label {
+            Some(label) if self.is_label_guessed => (
+                format!("classes of `{label}`"),
+                " (the last column: name another one with `,label=COLUMN`)",
+            ),
+            Some(label) => (format!("classes of `{label}`"), ""),
+            None => ("classes".to_owned(), ""),
+        };
+        format!("{of}: {}{note}", classes.join(", "))
     }
 }
 
@@ -432,7 +449,10 @@ mod tests {
         let (_folder, source) = table(&format!("id,age,kind,label\n{body}"));
         let answer = look(&source).unwrap();
         let page = answer.human();
-        assert!(page.contains("30 samples; classes: 0 15, 1 15"), "{page}");
+        assert!(
+            page.contains("30 samples; classes of `label`: 0 15, 1 15"),
+            "{page}"
+        );
         assert!(page.contains("left out: it numbers the rows"), "{page}");
         assert!(page.contains("20 to 28") && page.contains("a, b"), "{page}");
         assert_eq!(answer.input, [1, 1, 4], "an age, two words and all others");
@@ -455,6 +475,12 @@ mod tests {
             .map(|misfit| (format!("{} {}", misfit.column, misfit.what), misfit.breaks))
             .collect();
         let expected = [
+            (
+                "age holds 20 to 28, where the federation has 0 to 1: look whether the unit is the same, and whether a number \
+                 stands for a gap"
+                    .to_owned(),
+                false,
+            ),
             (
                 "kind has words that count as `other`: `c`".to_owned(),
                 false,

@@ -15,7 +15,7 @@ use crate::command::start::{read_spec, with_own_model};
 use fednode_cli::backbone;
 use fednode_cli::clock;
 use fednode_cli::config::Config;
-use fednode_cli::data::{self, Mine};
+use fednode_cli::data::{self, Mine, units};
 use fednode_cli::device::{Choice, probe_command};
 use fednode_cli::failure::{fail, one_line};
 use fednode_cli::output::{self, Form, Report};
@@ -335,7 +335,14 @@ fn readable(source: &DataSource, spec: Option<&FederationSpec>) -> Finding {
                 Some(target) => format!("the number `{}`", target.name),
             };
             let detail = format!("`{source}`: {channels}x{height}x{width}, {predicted}");
-            Finding::new(Verdict::Ok, "data", detail)
+            let odd = spec.map(|spec| units::oddities(source, spec));
+            match odd.and_then(Result::ok).unwrap_or_default().first() {
+                Some((column, what)) => {
+                    let detail = format!("{detail}; column `{column}` {what}");
+                    Finding::new(Verdict::Warn, "data", detail)
+                }
+                None => Finding::new(Verdict::Ok, "data", detail),
+            }
         }
         Err(error) => Finding::failed("data", ExitCode::Data, one_line(&error)),
     }

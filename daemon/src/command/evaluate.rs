@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use fednode_core::FederationSpec;
 use fednode_data::Samples;
 use fednode_learn::{ClassCount, Evaluation, Learner, metric};
-use fednode_measure::{Bootstrap, Measure};
+use fednode_measure::{Bootstrap, Measure, clopper_pearson};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
@@ -17,6 +17,9 @@ use fednode_cli::model::{self, ModelArgs, Typed};
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::shard::Shard;
 use fednode_cli::table::{measured, number, percent, render, text};
+
+/// How often an interval holds.
+const LEVEL: f64 = 0.95;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -140,10 +143,19 @@ impl Measured {
         let predictions = learner.predict(samples).or_fail(ExitCode::Data)?;
         let beside = metric::beside(&predictions, samples).or_fail(ExitCode::Data)?;
         let interval = Bootstrap::seeded(spec.seed).interval(metric, &beside);
+        let interval = interval.map(|interval| [interval.low, interval.high]);
+        // Of rows that are all right, or all wrong, each resample is the same. The exact interval says what so few rows leave open.
+        let exact = |rows| clopper_pearson((interval?[0] * f64::from(rows)) as u32, rows, LEVEL);
+        let interval = match interval {
+            Some([low, high]) if metric == Measure::Accuracy && low == high => {
+                exact(beside.rows() as u32)
+            }
+            interval => interval,
+        };
         let value = |measure: Measure| Some((measure, measure.of(&beside)?));
         Ok(Self {
             metric,
-            interval: interval.map(|interval| [interval.low, interval.high]),
+            interval,
             measures: Measure::all().filter_map(value).collect(),
         })
     }

@@ -314,7 +314,14 @@ impl Report for Prepared {
         let line = |entry: &Entry| {
             format!(
                 "{} {}\n",
-                if entry.existed { "kept " } else { "wrote" },
+                match (
+                    entry.existed,
+                    self.aside.is_some() && entry.path.ends_with(SPEC_FILE)
+                ) {
+                    (false, _) => "wrote",
+                    (true, true) => "changed",
+                    (true, false) => "kept ",
+                },
                 entry.path.display()
             )
         };

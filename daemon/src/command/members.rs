@@ -198,6 +198,7 @@ pub(crate) fn list(args: &MembersArgs, form: Form) -> anyhow::Result<()> {
 /// Shuts a member out.
 pub(crate) fn revoke(args: &RevokeArgs, form: Form) -> anyhow::Result<()> {
     let organiser = open(&args.folder.dir)?;
+    refuse_to_revoke_own(&organiser, args)?;
     let revoked = organiser
         .revoke(&args.who, fednode_net::now())
         .map_err(failure)?;
@@ -208,6 +209,31 @@ pub(crate) fn revoke(args: &RevokeArgs, form: Form) -> anyhow::Result<()> {
         },
         form,
     )
+}
+
+/// Refuses to shut out the node of this very folder: it answers tickets, and could not get one any more.
+fn refuse_to_revoke_own(organiser: &Organiser, args: &RevokeArgs) -> anyhow::Result<()> {
+    let key = config(&args.folder.dir)?.state().join("key");
+    let Ok(own) = Identity::load(&key) else {
+        return Ok(());
+    };
+    let rows = organiser.list(fednode_net::now()).map_err(failure)?;
+    let is_meant = |row: &Row| {
+        let own = Some(own.node_id());
+        row.standing == "member"
+            && row.node == own
+            && (row.name.as_ref() == args.who
+                || own.map(|node| node.to_string()) == Some(args.who.clone()))
+    };
+    if rows.iter().any(is_meant) {
+        let text = format!(
+            "`{}` is the node of this folder, which answers tickets, and could get no new one: stop it for good with `fednode leave`, or \
+             let `fedboot start --organiser` answer and revoke it there",
+            args.who
+        );
+        return Err(fail(ExitCode::Usage, text));
+    }
+    Ok(())
 }
 
 /// Opens the organiser's folder of a federation that was prepared here.
@@ -363,7 +389,7 @@ impl Report for Members {
             text("node"),
         ];
         let row = |row: &Row| {
-            let left = row.until.since(self.now).as_secs() / DAY.as_secs();
+            let left = row.until.since(self.now).as_secs().div_ceil(DAY.as_secs());
             let is_open = matches!(row.standing, "member" | "invited");
             vec![
                 row.name.to_string(),

@@ -114,7 +114,12 @@ impl Division {
         let partition = divided.partition();
         let fewest = last_stage::fewest_samples(spec).or_fail(ExitCode::Configuration)?;
         for (shard, indices) in (1..).zip(partition.nodes()) {
-            refuse_empty(shard, indices, divided.keeps_no_test())?;
+            if let Some(missing) = missing(indices)
+                && !(missing == TEST && divided.keeps_no_test())
+            {
+                let text = nothing_left(missing, shard, divided.is_own().then_some(source));
+                return Err(fail(ExitCode::Data, text));
+            }
             let kept =
                 indices.train.len() - n_validation(indices.train.len(), spec.data.validation_share);
             refuse_too_few(&format!("shard {shard}"), kept, fewest, spec)?;
@@ -182,18 +187,29 @@ pub(super) fn refuse_too_few(
     Err(fail(ExitCode::Data, text))
 }
 
-fn refuse_empty(shard: u32, indices: &NodeIndices, may_lack_test: bool) -> anyhow::Result<()> {
-    let missing = match (indices.train.is_empty(), indices.test.is_empty()) {
-        (false, false) => return Ok(()),
-        (false, true) if may_lack_test => return Ok(()),
-        (true, _) => "training",
-        (false, true) => "test",
-    };
-    let advice = "use fewer nodes, another seed or a milder partition";
-    Err(fail(
-        ExitCode::Data,
-        format!("this partition leaves shard {shard} without {missing} samples: {advice}"),
-    ))
+/// What samples for tests are called.
+const TEST: &str = "test";
+
+/// Returns which samples a node would lack.
+fn missing(indices: &NodeIndices) -> Option<&'static str> {
+    match (indices.train.is_empty(), indices.test.is_empty()) {
+        (false, false) => None,
+        (true, _) => Some("training"),
+        (false, true) => Some(TEST),
+    }
+}
+
+/// Says what to do about it: of a node's own data, or of a shard.
+fn nothing_left(missing: &str, shard: u32, own: Option<&DataSource>) -> String {
+    match own {
+        Some(source) => format!(
+            "`{source}` has no {missing} samples: bring more rows or groups, or let `test=FILE` or `split=COLUMN` say which rows \
+             are for tests"
+        ),
+        None => format!(
+            "this partition leaves shard {shard} without {missing} samples: use fewer nodes, another seed or a milder partition"
+        ),
+    }
 }
 
 /// Refuses data of another division: its training samples may be others' test samples.
@@ -265,18 +281,16 @@ mod tests {
             train: vec![1],
             test: vec![2],
         };
-        assert!(refuse_empty(1, &full, false).is_ok());
-        let error = refuse_empty(
-            4,
-            &NodeIndices {
-                train: vec![1],
-                test: vec![],
-            },
-            false,
-        )
-        .unwrap_err()
-        .to_string();
+        assert_eq!(missing(&full), None);
+        let no_test = NodeIndices {
+            train: vec![1],
+            test: vec![],
+        };
+        let error = nothing_left(missing(&no_test).unwrap(), 4, None);
         assert!(error.contains("shard 4 without test samples"), "{error}");
+        let source = DataSource::default();
+        let error = nothing_left(missing(&no_test).unwrap(), 1, Some(&source));
+        assert!(error.starts_with("`digits` has no test samples"), "{error}");
     }
 
     #[test]

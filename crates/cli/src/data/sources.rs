@@ -121,7 +121,7 @@ impl Sources {
     pub fn division(&self, spec: &FederationSpec, file: Option<&Path>) -> anyhow::Result<Division> {
         match self {
             Self::Divided(source) => {
-                refuse_own(spec, "one data set")?;
+                refuse_own(spec, "name each node's with --own")?;
                 Division::make(source, spec, file)
             }
             Self::Own(sources) => {
@@ -174,17 +174,20 @@ impl Sources {
 /// Puts together what the nodes' own sources say of themselves.
 fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
     let each: Vec<DataFacts> = sources.iter().map(facts).collect::<anyhow::Result<_>>()?;
-    let (mut all, first) = (each[0].clone(), &sources[0]);
-    for (at, (source, facts)) in sources.iter().zip(&each).enumerate().skip(1) {
+    // Who has fewer classes than another one may take part: all are counted as they are where there are most.
+    let first = (0..each.len())
+        .rev()
+        .max_by_key(|at| each[*at].classes)
+        .unwrap_or_default();
+    let (mut all, first) = (each[first].clone(), &sources[first]);
+    for (at, (source, facts)) in sources.iter().zip(&each).enumerate() {
         let text = source.to_string();
         if sources[..at].iter().any(|other| other.to_string() == text) {
             let text = format!("`{text}` is given twice: each node needs data of its own");
             return Err(fail(ExitCode::Data, text));
         }
         if let Some(difference) = difference(facts, &all) {
-            let text = format!(
-                "`{source}` has not the classes or samples of `{first}`: it has {difference}"
-            );
+            let text = format!("`{source}` does not go with `{first}`: it has {difference}");
             return Err(fail(ExitCode::Data, text));
         }
     }
@@ -217,26 +220,48 @@ fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
 }
 
 /// Says what a node's data have that those of another one have not, if they cannot be in one federation.
-fn difference(facts: &DataFacts, others: &DataFacts) -> Option<&'static str> {
+fn difference(facts: &DataFacts, others: &DataFacts) -> Option<String> {
+    let both = "name the column for both with `,target=COLUMN`, or with `,label=COLUMN`";
+    match (&facts.target, &others.target) {
+        (Some(_), None) => return Some(format!("a number to predict, and no classes: {both}")),
+        (None, Some(_)) => return Some(format!("classes, and no number to predict: {both}")),
+        (Some(own), Some(other)) if own.name != other.name => {
+            let text = format!(
+                "the number `{}` to predict, not `{}`: name one column for both with `,target=COLUMN`",
+                own.name, other.name
+            );
+            return Some(text);
+        }
+        _ => {}
+    }
+    let are_known = facts.classes <= others.classes
+        && facts
+            .class_names
+            .iter()
+            .all(|name| others.class_names.contains(name));
+    if !are_known {
+        let text = format!(
+            "the classes {}, not {}: give them the same names, by `,classes=LABEL=>NAME|…`",
+            listed(&facts.class_names),
+            listed(&others.class_names)
+        );
+        return Some(text);
+    }
     let has_table = |facts: &DataFacts| !facts.described.is_empty();
-    if facts.target.is_some() != others.target.is_some() {
-        return Some(
-            "classes where the other has a number to predict: name the column for both with `,target=COLUMN`",
-        );
-    }
-    if facts.target.is_some() && facts.class_names != others.class_names {
-        return Some(
-            "another number to predict: name the same column for both with `,target=COLUMN`",
-        );
-    }
-    if facts.class_names != others.class_names || facts.classes != others.classes {
-        return Some(
-            "other classes: name them for both, by `,classes=LABEL=>NAME|…` or in one order as in `,classes=no|yes`",
-        );
-    }
     let differs = has_table(facts) != has_table(others);
     let has_another_shape = !has_table(facts) && facts.input != others.input;
-    (differs || has_another_shape).then_some("samples of another shape")
+    (differs || has_another_shape).then(|| "samples of another shape".to_owned())
+}
+
+/// Classes that are shown.
+const SHOWN: usize = 6;
+
+/// Lists some names.
+fn listed(names: &[String]) -> String {
+    let shown = names.iter().take(SHOWN).map(|name| format!("`{name}`"));
+    let more = names.len().saturating_sub(SHOWN);
+    let more = (more > 0).then(|| format!("{more} more"));
+    shown.chain(more).collect::<Vec<_>>().join(", ")
 }
 
 /// Looks at a table.
@@ -258,12 +283,14 @@ fn left_out(sources: &[DataSource], surveys: &[Survey], together: &Survey) -> Ve
     let together = together.proposals();
     let mut usable: Vec<&String> = Vec::new();
     for proposal in proposals.iter().flatten().filter(|one| one.column.is_ok()) {
-        if !usable.contains(&&proposal.name) {
+        let is_it = |known: &&String| known.eq_ignore_ascii_case(&proposal.name);
+        if !usable.iter().any(is_it) {
             usable.push(&proposal.name);
         }
     }
     let note = |name: &String| {
-        let find = |all: &[Proposal]| all.iter().find(|one| one.name == *name).cloned();
+        let is_it = |one: &&Proposal| one.name.eq_ignore_ascii_case(name);
+        let find = |all: &[Proposal]| all.iter().find(is_it).cloned();
         let why = match find(&together) {
             Some(Proposal { column: Ok(_), .. }) => return None,
             Some(Proposal {

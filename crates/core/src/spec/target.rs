@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 
 /// The number that a federation predicts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(
+    deny_unknown_fields,
+    expecting = "the number to predict, such as { name = \"age\", range = [0, 100] }"
+)]
 pub struct Target {
     /// What the header of a table calls it.
     pub name: String,

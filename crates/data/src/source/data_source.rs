@@ -20,6 +20,7 @@ use fednode_core::FederationSpec;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::federated::Federated;
 use super::kind::Kind;
 use super::options::{short, typed};
 use super::{Columns, KINDS, Source};
@@ -38,6 +39,8 @@ pub struct DataSource {
     /// All options, as the reader's type writes them.
     options: toml::Table,
     columns: Columns,
+    /// What a federation calls the classes; none where it does not name them.
+    classes: Arc<[String]>,
     extractor: Option<Arc<dyn Extractor>>,
 }
 
@@ -71,6 +74,7 @@ impl DataSource {
             kind,
             options: kind.checked(table)?,
             columns: Columns::All,
+            classes: [].into(),
             extractor: None,
         })
     }
@@ -137,16 +141,19 @@ impl DataSource {
         can && ![TARGET, "label", "classes"].iter().any(says_so)
     }
 
-    /// Returns the same source with the columns that a federation's spec wants of a table, and the number that it predicts.
+    /// Returns the same source with the columns that a federation's spec wants of a table, and the classes or the number that it
+    /// predicts.
     #[must_use]
     pub fn for_federation(self, spec: &FederationSpec) -> Self {
         let (described, named) = (&spec.data.columns, &spec.fingerprints.columns);
-        self.with_target_of(spec)
-            .with_columns(match (described.is_empty(), named.is_empty()) {
+        let classes = spec.fingerprints.class_names.iter().cloned().collect();
+        Self { classes, ..self }.with_target_of(spec).with_columns(
+            match (described.is_empty(), named.is_empty()) {
                 (false, _) => Columns::Described(described.clone()),
                 (true, false) => Columns::Named(named.clone()),
                 (true, true) => Columns::All,
-            })
+            },
+        )
     }
 
     /// Returns the same source with every path changed.
@@ -166,7 +173,12 @@ impl DataSource {
     /// # Errors
     /// Says which files are missing and how to get them.
     pub fn open(&self) -> Result<Box<dyn Source>, DataError> {
-        self.kind.open(&self.options, &self.columns)
+        let source = self.kind.open(&self.options, &self.columns)?;
+        if self.classes.is_empty() {
+            return Ok(source);
+        }
+        let classes = Arc::clone(&self.classes);
+        Ok(Box::new(Federated { source, classes }))
     }
 }
 
@@ -234,6 +246,7 @@ impl FromStr for DataSource {
             kind,
             options,
             columns: Columns::All,
+            classes: [].into(),
             extractor: None,
         })
     }

@@ -20,6 +20,7 @@ mod csv_table;
 mod data_source;
 mod digits;
 mod fashion_mnist;
+mod federated;
 mod folder;
 mod idx;
 mod kind;
@@ -114,6 +115,15 @@ pub enum Columns {
     Described(Vec<TableColumn>),
 }
 
+/// The column of a table that holds its labels.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Label {
+    /// What the header calls it; its place, counted from 0, without a header.
+    pub name: String,
+    /// Whether it was taken for want of a better one, since it is the last.
+    pub is_guessed: bool,
+}
+
 /// What the samples of a source are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Facts {
@@ -146,6 +156,14 @@ pub trait Source: fmt::Debug + Send {
     /// # Errors
     /// As [`Source::pool`].
     fn describe(&self) -> Result<Facts, DataError>;
+
+    /// Returns the column of a table that holds its labels; nothing of anything else.
+    ///
+    /// # Errors
+    /// As [`Source::pool`].
+    fn label(&self) -> Result<Option<Label>, DataError> {
+        Ok(None)
+    }
 
     /// Reads labels and shape.
     ///

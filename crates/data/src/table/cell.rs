@@ -25,6 +25,9 @@ pub enum CellError {
     /// A word stands where a number should.
     #[error("holds `{0}`, which is no number")]
     NoNumber(String),
+    /// A number is larger than what a float holds.
+    #[error("holds `{0}`, which is out of range: numbers go to 3.4e38")]
+    TooLarge(String),
     /// A word stands where yes or no should.
     #[error("holds `{0}`, which is neither yes nor no")]
     NoBoolean(String),
@@ -64,9 +67,11 @@ impl Decimal {
 /// Says that it is none.
 pub(crate) fn number(cell: &str, decimal: Decimal) -> Result<f32, CellError> {
     let value = parsed(cell, decimal).map(|value| value as f32);
-    value
-        .filter(|value| value.is_finite())
-        .ok_or_else(|| CellError::NoNumber(cell.to_owned()))
+    match value {
+        None => Err(CellError::NoNumber(cell.to_owned())),
+        Some(value) if value.is_finite() => Ok(value),
+        Some(_) => Err(CellError::TooLarge(cell.to_owned())),
+    }
 }
 
 /// Reads a finite number.
@@ -108,7 +113,8 @@ pub fn encode(column: &TableColumn, cell: &str, decimal: Decimal) -> Result<f32,
         return Ok(f32::NAN);
     }
     match column.kind {
-        ColumnKind::Number => match truth(cell) {
+        // A site may write yes and no where another one counts to one.
+        ColumnKind::Number => match truth(cell).filter(|_| column.range == [0.0, 1.0]) {
             Some(truth) => Ok(f32::from(u8::from(truth))),
             None => number(cell, decimal),
         },
@@ -175,7 +181,16 @@ mod tests {
             "not fifteen"
         );
         assert!(encode(&number, "12.05.2020", Decimal::Comma).is_err());
-        assert_eq!(encode(&number, "TRUE", Decimal::Point), Ok(1.0));
+        let share = TableColumn {
+            range: [0.0, 1.0],
+            ..number.clone()
+        };
+        assert_eq!(encode(&share, "TRUE", Decimal::Point), Ok(1.0));
+        let age = TableColumn {
+            range: [18.0, 90.0],
+            ..number.clone()
+        };
+        assert!(encode(&age, "TRUE", Decimal::Point).is_err());
         let error = encode(&number, "high", Decimal::Point).unwrap_err();
         assert_eq!(error.to_string(), "holds `high`, which is no number");
         assert!(encode(&number, "inf", Decimal::Point).is_err());

@@ -29,9 +29,12 @@ struct Seen {
     rows: usize,
     gaps: usize,
     numbers: usize,
-    whole: usize,
+    /// Cells that are 0 or 1.
+    bits: usize,
     truths: usize,
     range: [f64; 2],
+    /// The first word that is no number.
+    first_word: Option<String>,
     /// How often each word occurs; no more are counted once there are too many.
     words: BTreeMap<String, usize>,
     /// Whether each file had one value only.
@@ -74,7 +77,11 @@ impl Survey {
 
     /// Adds what another file holds, by the names of its columns. A column that only one of them has stays out.
     pub fn join(&mut self, other: &Self) {
-        let find = |name: &str| other.columns.iter().find(|column| column.name == name);
+        let find = |name: &str| {
+            let exact = other.columns.iter().find(|column| column.name == name);
+            let is_it = |column: &&Seen| column.name.eq_ignore_ascii_case(name);
+            exact.or_else(|| other.columns.iter().find(is_it))
+        };
         self.columns.retain(|column| find(&column.name).is_some());
         for column in &mut self.columns {
             let joined = find(&column.name).expect("what others lack was left out");
@@ -103,9 +110,10 @@ impl Seen {
             rows: 0,
             gaps: 0,
             numbers: 0,
-            whole: 0,
+            bits: 0,
             truths: 0,
             range: [f64::INFINITY, f64::NEG_INFINITY],
+            first_word: None,
             words: BTreeMap::new(),
             is_constant: false,
             numbered: Some(BTreeSet::new()),
@@ -119,10 +127,12 @@ impl Seen {
             self.gaps += 1;
             return;
         }
-        if let Some(value) = parsed(cell, decimal) {
+        // A node reads numbers of half the digits, so what is too large for these is none.
+        let value = parsed(cell, decimal).filter(|value| (*value as f32).is_finite());
+        if let Some(value) = value {
             self.numbers += 1;
+            self.bits += usize::from([0.0, 1.0].contains(&value));
             let is_whole = value.fract() == 0.0;
-            self.whole += usize::from(is_whole);
             // A second row of the same number ends the count.
             let is_new = |numbers: &mut BTreeSet<i64>| is_whole && numbers.insert(value as i64);
             self.numbered = self
@@ -131,6 +141,8 @@ impl Seen {
                 .and_then(|mut numbers| is_new(&mut numbers).then_some(numbers));
             let [low, high] = &mut self.range;
             (*low, *high) = (low.min(value), high.max(value));
+        } else {
+            self.first_word.get_or_insert_with(|| cell.to_owned());
         }
         self.truths += usize::from(truth(cell).is_some());
         if self.words.len() <= MOST_LEVELS || self.words.contains_key(cell) {
@@ -161,7 +173,8 @@ impl Seen {
         self.rows += other.rows;
         self.gaps += other.gaps;
         self.numbers += other.numbers;
-        self.whole += other.whole;
+        self.bits += other.bits;
+        self.first_word = self.first_word.take().or_else(|| other.first_word.clone());
         self.truths += other.truths;
         let ([low, high], [others_low, others_high]) = (self.range, other.range);
         self.range = [low.min(others_low), high.max(others_high)];
@@ -198,8 +211,10 @@ impl Seen {
             return Err("numbers the rows".to_owned());
         }
         let [low, high] = self.range;
-        let are_bits = self.whole == values && (low, high) == (0.0, 1.0);
-        if self.truths == values || are_bits {
+        let are_bits = (low, high) == (0.0, 1.0);
+        if self.truths == values
+            || self.truths + self.bits == values && (self.truths > 0 || are_bits)
+        {
             return Ok(column(ColumnKind::Boolean));
         }
         if self.numbers == values && low >= high {
@@ -212,8 +227,9 @@ impl Seen {
         }
         if 10 * self.numbers > 9 * values {
             return Err(format!(
-                "has words in {} rows, and numbers in the others",
-                values - self.numbers
+                "has numbers, and words in {} of its rows, such as `{}`",
+                values - self.numbers,
+                self.first_word.as_deref().unwrap_or_default()
             ));
         }
         if self.words.len() > MOST_LEVELS || 2 * self.words.len() > values.max(4) {
@@ -273,7 +289,7 @@ mod tests {
         mostly.push("high");
         assert_eq!(
             reason(&mostly),
-            "has words in 1 rows, and numbers in the others"
+            "has numbers, and words in 1 of its rows, such as `high`"
         );
     }
 
@@ -286,6 +302,21 @@ mod tests {
         let ages: Vec<String> = (0..60).map(|row| (40 + row % 20).to_string()).collect();
         let ages: Vec<&str> = ages.iter().map(String::as_str).collect();
         assert_eq!(column(&ages).unwrap().kind, ColumnKind::Number);
+    }
+
+    #[test]
+    fn files_may_write_names_and_truths_in_their_own_ways() {
+        let mut first = survey(&["Alarm", "x"], &[&["yes", "1"], &["no", "2"]]);
+        first.join(&survey(&["x", "alarm"], &[&["3", "0"], &["4", "1"]]));
+        let columns = first.columns();
+        let kinds: Vec<(&str, ColumnKind)> = columns
+            .iter()
+            .map(|column| (column.name.as_str(), column.kind))
+            .collect();
+        assert_eq!(
+            kinds,
+            [("Alarm", ColumnKind::Boolean), ("x", ColumnKind::Number)]
+        );
     }
 
     #[test]

@@ -112,6 +112,9 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     {
         data::warn_of_table(&data::source(source)?, None)?;
     }
+    if let Some(source) = experiment.own.first() {
+        data::warn_of_table(&data::source(source)?, None)?;
+    }
     if let Some(toy_floats) = experiment.toy_floats {
         let wanted = protocol::Wanted {
             compare_plans: experiment.compare_plans,

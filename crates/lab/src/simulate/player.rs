@@ -32,7 +32,10 @@ pub(crate) fn folder(out: &Path, total: usize, name: &str, seed: u64) -> PathBuf
     if total == 1 {
         out.to_owned()
     } else {
-        out.join(format!("{}-seed{seed}", folder_name(name)))
+        // A name that begins with a dash would be an option of every command.
+        let name = folder_name(name);
+        let dash = if name.is_empty() { "" } else { "-" };
+        out.join(format!("{name}{dash}seed{seed}"))
     }
 }
 

@@ -282,13 +282,16 @@ impl Prepared {
         } else {
             1
         };
+        let first_note = std::sync::Once::new();
         let learner = |device: &ComputeDevice, model: usize| {
             let own = own_model::by_number(spec, model);
             let mut learner =
                 Learner::new(&own, 0, Arc::clone(&data[0]), device).map_err(no_learner)?;
             learner.keep_in(budget.clone());
             learner.draw_noise_from(NoiseKey::Seeded);
-            initial::start(&mut learner, initial.as_deref())?;
+            if let Some(note) = initial::start(&mut learner, initial.as_deref())? {
+                first_note.call_once(|| eprintln!("warning: {note}"));
+            }
             anyhow::Ok(learner)
         };
         let worker = |_| -> anyhow::Result<Vec<Learner>> {

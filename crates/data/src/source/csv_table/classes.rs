@@ -48,19 +48,48 @@ fn lone_word(labels: &[Arc<str>]) -> Option<&str> {
     (!rest.is_empty() && !is_class(first) && rest.iter().all(is_class)).then_some(first)
 }
 
-/// Derives the classes from the labels that occur.
+/// Derives the classes from the labels that occur: in the order of their numbers, or of their letters. Whole numbers from 0 on, of
+/// which most occur, are a count from 0, so that those that are missing here are classes, too.
 pub(in crate::source) fn class_names(
     distinct: &BTreeSet<Arc<str>>,
 ) -> Result<Arc<[String]>, String> {
-    let numbers: Option<Vec<u16>> = distinct.iter().map(|text| text.parse().ok()).collect();
     if distinct.len() >= usize::from(u16::MAX) {
         return Err(format!(
             "has {} different labels: is this the label column?",
             distinct.len()
         ));
     }
-    match numbers.and_then(|numbers| numbers.into_iter().max()) {
-        Some(highest) => Ok(numbered(usize::from(highest) + 1)),
-        None => Ok(distinct.iter().map(|text| text.to_string()).collect()),
+    let numbers = distinct.iter().map(|text| Some((text.parse().ok()?, text)));
+    let Some(mut numbers) = numbers.collect::<Option<Vec<(u16, _)>>>() else {
+        return Ok(distinct.iter().map(|text| text.to_string()).collect());
+    };
+    numbers.sort_unstable();
+    let n_counted = numbers
+        .last()
+        .map_or(0, |(highest, _)| usize::from(*highest) + 1);
+    let is_plain = |(number, text): &(u16, &Arc<str>)| number.to_string() == ***text;
+    let begins = numbers.first().is_some_and(|(lowest, _)| *lowest == 0);
+    if begins && numbers.iter().all(is_plain) && 2 * numbers.len() > n_counted {
+        return Ok(numbered(n_counted));
+    }
+    Ok(numbers.iter().map(|(_, text)| text.to_string()).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_that_are_numbers_are_a_count_from_zero_or_names() {
+        let classes = |labels: &[&str]| {
+            let distinct = labels.iter().map(|label| Arc::from(*label)).collect();
+            class_names(&distinct).unwrap().to_vec()
+        };
+        assert_eq!(classes(&["0", "1", "3"]), ["0", "1", "2", "3"], "a count");
+        assert_eq!(classes(&["1", "2"]), ["1", "2"], "from one on");
+        assert_eq!(classes(&["10", "9"]), ["9", "10"], "in their order");
+        assert_eq!(classes(&["0", "100"]), ["0", "100"], "most are missing");
+        assert_eq!(classes(&["00", "01"]), ["00", "01"], "as they are written");
+        assert_eq!(classes(&["-1", "1"]), ["-1", "1"]);
     }
 }

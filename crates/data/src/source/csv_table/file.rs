@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use csv::{ReaderBuilder, StringRecord};
 
-use super::header::{HeaderError, check_label, find, is_number, numbers_columns};
+use super::header::{HeaderError, find, is_number, numbers_columns, settle_label};
 use super::parquet;
 use crate::error::DataError;
 use crate::source::Columns;
@@ -17,6 +17,8 @@ use crate::table::{self, Decimal, encode};
 pub(in crate::source) const LABEL_NAMES: [&str; 3] = ["label", "class", "target"];
 /// What a column says of rows that are for tests.
 const FOR_TESTS: [&str; 4] = ["test", "true", "yes", "1"];
+/// What it says of others.
+const NOT_FOR_TESTS: [&str; 5] = ["train", "training", "false", "no", "0"];
 /// Longest first line, in bytes.
 const LONGEST_HEADER: u64 = 1 << 20;
 
@@ -44,6 +46,8 @@ pub(super) struct Layout {
     pub(super) label: usize,
     /// What that column is called: its place, without a header.
     pub(super) label_name: String,
+    /// Whether it was taken only because it is the last one.
+    pub(super) is_label_guessed: bool,
     /// The columns of `split` and `group`, if they are wanted.
     split: Option<usize>,
     group: Option<usize>,
@@ -130,6 +134,7 @@ impl Table {
             } else {
                 label.to_string()
             },
+            is_label_guessed: self.label.is_none() && by_name.is_none(),
             split,
             group,
             features: (0..first.len()).filter(is_feature).collect(),
@@ -137,8 +142,7 @@ impl Table {
             decimal: self.decimal(has_header)?,
         };
         if has_header {
-            let is_guessed = self.label.is_none() && by_name.is_none();
-            self.name_features(&mut layout, &first, is_guessed)?;
+            self.name_features(&mut layout, &first)?;
         } else if let Columns::Described(columns) = &self.wanted {
             let cause = format!(
                 "has no header, and the federation reads its columns by their names: `{}` and others",
@@ -166,17 +170,18 @@ impl Table {
     }
 
     /// Finds the columns that are wanted by the names of a header.
-    fn name_features(
-        &self,
-        layout: &mut Layout,
-        header: &StringRecord,
-        is_guessed: bool,
-    ) -> Result<(), DataError> {
+    fn name_features(&self, layout: &mut Layout, header: &StringRecord) -> Result<(), DataError> {
         if let Some(wanted) = self.wanted_names() {
             let malformed =
                 |cause: HeaderError| DataError::malformed(&self.path, cause.to_string());
             layout.features = find(&wanted, header).map_err(malformed)?;
-            check_label(header, layout.label, &layout.features, is_guessed).map_err(malformed)?;
+            let said = (!layout.is_label_guessed).then_some(layout.label);
+            let is_free = |column: &usize| ![layout.split, layout.group].contains(&Some(*column));
+            let others = (0..header.len()).filter(is_free).collect();
+            layout.label =
+                settle_label(header, said, &layout.features, others).map_err(malformed)?;
+            header[layout.label].clone_into(&mut layout.label_name);
+            layout.is_label_guessed = false;
         }
         let name = |column: &usize| header[*column].to_owned();
         layout.names = layout.features.iter().map(name).collect();
@@ -256,17 +261,25 @@ impl Table {
             }
             rows.labels.push(interned(distinct, text));
             if let (Some(tests), Some(column)) = (&mut rows.tests, layout.split) {
-                tests.push(
-                    FOR_TESTS
-                        .iter()
-                        .any(|word| row[column].eq_ignore_ascii_case(word)),
-                );
+                let is_for_tests = is_for_tests(&row[column]).ok_or_else(|| {
+                    let cause = format!(
+                        "says `{}` in line {} of its column of `split`, which may say `test`, `true`, `yes` or `1`, and `train`, \
+                         `false`, `no` or `0`",
+                        &row[column],
+                        self.line(row)
+                    );
+                    DataError::malformed(&self.path, cause)
+                })?;
+                tests.push(is_for_tests);
             }
             if let (Some(of_rows), Some(column)) = (&mut rows.groups, layout.group) {
                 of_rows.push(interned(&mut groups, &row[column]));
             }
             Ok(())
         })?;
+        if rows.labels.is_empty() {
+            return Err(DataError::malformed(&self.path, "has no rows"));
+        }
         Ok(rows)
     }
 
@@ -353,6 +366,16 @@ impl Table {
             Some(text) => line_of(text, row),
             None => std::fs::read(&self.path).map_or(0, |bytes| line_of(&bytes, row)),
         }
+    }
+}
+
+/// Tells what a column says of a row: whether it is for tests. `None` if it says nothing of that.
+fn is_for_tests(word: &str) -> Option<bool> {
+    let is_any = |words: &[&str]| words.iter().any(|known| word.eq_ignore_ascii_case(known));
+    match (is_any(&FOR_TESTS), is_any(&NOT_FOR_TESTS)) {
+        (true, _) => Some(true),
+        (_, true) => Some(false),
+        _ => None,
     }
 }
 

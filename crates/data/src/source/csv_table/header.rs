@@ -34,6 +34,11 @@ pub enum HeaderError {
          with `,label=COLUMN`"
     )]
     LabelIsFeature(String),
+    /// There is no column besides the features.
+    #[error(
+        "has no label: all its columns are columns of the federation's spec (`fednode predict` takes such a table)"
+    )]
+    NoLabel,
     /// The label may be any of several columns.
     #[error("may have its label in any of {}: name it with `,label=COLUMN`", .0.join(", "))]
     AnyLabel(Vec<String>),
@@ -66,22 +71,24 @@ pub(super) fn find(wanted: &[String], header: &StringRecord) -> Result<Vec<usize
     wanted.iter().map(position).collect()
 }
 
-/// Refuses a label that is a feature, or may be some other column that nobody wants.
-pub(super) fn check_label(
+/// Returns where the label is. Where nobody said so, it is the only one of these columns that is no feature.
+pub(super) fn settle_label(
     header: &StringRecord,
-    label: usize,
+    said: Option<usize>,
     features: &[usize],
-    is_guessed: bool,
-) -> Result<(), HeaderError> {
-    let others: Vec<String> = (0..header.len())
-        .filter(|column| !features.contains(column))
-        .map(|column| header[column].to_owned())
-        .collect();
-    if features.contains(&label) {
-        return Err(HeaderError::LabelIsFeature(header[label].to_owned()));
+    mut others: Vec<usize>,
+) -> Result<usize, HeaderError> {
+    others.retain(|column| !features.contains(column));
+    match (said, &others[..]) {
+        (Some(label), _) if features.contains(&label) => {
+            Err(HeaderError::LabelIsFeature(header[label].to_owned()))
+        }
+        (Some(label), _) => Ok(label),
+        (None, [label]) => Ok(*label),
+        (None, []) => Err(HeaderError::NoLabel),
+        (None, [..]) => {
+            let names = others.iter().map(|column| header[*column].to_owned());
+            Err(HeaderError::AnyLabel(names.collect()))
+        }
     }
-    if is_guessed && others.len() > 1 {
-        return Err(HeaderError::AnyLabel(others));
-    }
-    Ok(())
 }

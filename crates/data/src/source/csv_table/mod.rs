@@ -4,8 +4,8 @@
 //!   is one, too, if it numbers the other columns from 0, as pandas does, and no other row has its label.
 //! - **Label column:** `label=` with a name or a number counted from 0; else the column called `label`, `class` or
 //!   `target`; else the last one.
-//! - **Classes:** whole numbers are the classes themselves, `0` to the largest; other labels are classes in alphabetical
-//!   order. Nodes that each bring their own table must give `classes=`, or the same class may get different numbers.
+//! - **Classes:** the labels that occur, in the order of their numbers or letters. Whole numbers from 0 on, of which most occur, are
+//!   a count: those that are missing are classes, too. In a federation the classes are those of its spec.
 //! - **Numbers:** `target=` names the column of a number that is predicted instead of a class.
 //! - **Columns:** all but the label's, in their order; where a federation names its columns, those
 //!   of a table with a header by their names, whatever else it has.
@@ -36,7 +36,7 @@ use self::file::{Layout, Rows, Table, words_to_predict};
 use super::kind::Reader;
 use super::options::{Classes, Column};
 use super::records::Wanted;
-use super::{Columns, Facts, Pool, Source};
+use super::{Columns, Facts, Label, Pool, Source};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
 use crate::table::{self, Survey};
@@ -72,14 +72,15 @@ config! {
         /// The column of the classes: its name, or its number from 0. Without it, the column that is called `label`, `class`
         /// or `target`, else the last one.
         label: Option<Column> = None => "COL",
-        /// The classes, where every node brings its own table: how many, names in order, or `LABEL=>NAME`, or a table of
-        /// labels and names. Without it, the labels that are there.
+        /// The classes: how many, names in order, or `LABEL=>NAME`, or a table of labels and names. Without it, the labels that
+        /// are there; in a federation its classes, if it has all of them.
         classes: Option<Classes> = None => "[LABEL=>]A|…",
         /// The column of the number that is predicted, instead of `label`: its name, or its number from 0.
         target: Option<Column> = None => "COL",
         /// A table of rows for tests, with the same columns.
         test: Option<PathBuf> = None => "FILE",
-        /// The column that says which rows are for tests: `test`, `true`, `yes` or `1`.
+        /// The column that says which rows are for tests (`test`, `true`, `yes` or `1`), and which are not (`train`, `false`,
+        /// `no` or `0`).
         split: Option<Column> = None => "COL",
         /// The column that says which rows belong together, as the visits of one patient: they are all for tests or all not.
         group: Option<Column> = None => "COL",
@@ -191,8 +192,10 @@ impl CsvTable {
             for (at, text) in texts.iter().enumerate() {
                 if !known.contains_key(text) {
                     let class = classes.of(text).ok_or_else(|| {
+                        let line = table.layout().and_then(|layout| table.line_of(&layout, at));
                         let cause = format!(
-                            "has label `{text}` in row {at}, which is none of its {} classes",
+                            "has label `{text}` in line {}, which is none of its {} classes",
+                            line.unwrap_or_default(),
                             classes.names.len()
                         );
                         DataError::malformed(&table.path, cause)
@@ -218,6 +221,14 @@ impl Source for CsvTable {
         Ok(Facts::Table {
             columns: are_names.then_some(names),
         })
+    }
+
+    fn label(&self) -> Result<Option<Label>, DataError> {
+        let layout = self.tables[0].layout()?;
+        Ok(Some(Label {
+            name: layout.label_name,
+            is_guessed: layout.is_label_guessed,
+        }))
     }
 
     fn survey(&self) -> Result<Option<Survey>, DataError> {
