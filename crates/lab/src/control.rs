@@ -21,7 +21,7 @@ use fednode_core::spec::{Preset, PrivacySpec};
 use fednode_core::{ConfigError, FederationSpec, HyperValue, Precision, Round};
 use fednode_data::{Samples, Split};
 use fednode_learn::{ComputeDevice, Learner, Prediction, algorithm, metric, own_model};
-use fednode_measure::{Better, Bootstrap, Classified, Measure, Predictions, Task};
+use fednode_measure::{Better, Bootstrap, Measure, Predictions, Task};
 use fednode_runtime::exit::ExitCode;
 use serde::{Deserialize, Serialize};
 
@@ -30,8 +30,9 @@ const UNSEEN: f64 = 0.0005;
 
 /// Whether joining was worth it, by the measure of the spec: accuracy unless it names another, or R² of a number.
 ///
-/// It is that of all test samples together. Numbers are less each node's own mean, so R² is
-/// 1 − Σ error² / Σ (number − mean of its node)².
+/// Of classes it is the mean of the nodes' values, weighted by test samples: scores of two models are in no common order. Of
+/// numbers it is that of all test samples together, less each node's own mean, so R² is 1 − Σ error² / Σ (number − mean of its
+/// node)².
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Worth {
     /// By what it is judged.
@@ -47,7 +48,7 @@ pub(crate) struct Worth {
     pub(crate) interval: Option<[f64; 2]>,
     /// The node that gains least.
     pub(crate) worst_node: NodeWorth,
-    /// Every measure that has a value, mean over nodes weighted by test samples: served, alone.
+    /// Every measure that has a value: served, alone.
     pub(crate) measures: BTreeMap<Measure, [f64; 2]>,
     /// Each node; in the result it stands with the node.
     #[serde(skip)]
@@ -84,11 +85,20 @@ pub(crate) struct Compared {
     pub(crate) served: Vec<Prediction>,
 }
 
-/// Returns the spec of a node that is alone: the same model, data, rounds and epochs.
+/// What a node does alone.
+struct Alone {
+    spec: FederationSpec,
+    /// Whether columns of raw tables are also read by what the spec says of them, as the federation does under a promise of privacy
+    /// or under masks. Validation samples choose.
+    reads_by_spec: bool,
+}
+
+/// Returns what a node does alone: the same model, data, rounds and epochs.
 ///
 /// # Errors
 /// Fails on a model that is unknown, which the spec of a federation is not.
-fn alone(spec: &FederationSpec) -> Result<FederationSpec, ConfigError> {
+fn alone(spec: &FederationSpec) -> Result<Alone, ConfigError> {
+    let reads_by_spec = spec.privacy.hides_rows();
     let mut own = spec.clone();
     own.pool.preset = None::<Preset>;
     own.statistics.enabled = false;
@@ -105,12 +115,18 @@ fn alone(spec: &FederationSpec) -> Result<FederationSpec, ConfigError> {
     ];
     with_statistics.hyper = hyper.map(|(key, value)| (key.to_owned(), value)).into();
     if algorithm::fill_exchange(&mut with_statistics).is_ok() {
-        return Ok(with_statistics);
+        return Ok(Alone {
+            spec: with_statistics,
+            reads_by_spec,
+        });
     }
     "local".clone_into(&mut own.algorithm);
     own.hyper.clear();
     algorithm::fill_exchange(&mut own)?;
-    Ok(own)
+    Ok(Alone {
+        spec: own,
+        reads_by_spec,
+    })
 }
 
 /// Trains each node alone, and compares that with what it serves; nothing without any test sample.
@@ -151,11 +167,12 @@ pub(crate) fn compare(
     let Some(worst_node) = gains.cloned() else {
         return Err(no_value(measure));
     };
-    let all = [0, 1].map(|at| together(pairs.iter().map(|pair| &pair[at])));
-    let [served, alone] = all;
-    let all = [served?, alone?];
-    let [served, alone] = values(measure, &all).ok_or_else(|| no_value(measure))?;
-    let gain = Bootstrap::seeded(spec.seed).gain(measure, &all[0], &all[1]);
+    let pairs = match measure.task() {
+        Task::Classes => pairs,
+        Task::Numbers => vec![[together(&pairs, 0)?, together(&pairs, 1)?]],
+    };
+    let [served, alone] = mean(measure, &pairs).ok_or_else(|| no_value(measure))?;
+    let gain = Bootstrap::seeded(spec.seed).mean_gain(measure, &pairs);
     let interval = gain
         .or_fail(ExitCode::Internal)?
         .map(|gain| [gain.low, gain.high]);
@@ -166,7 +183,9 @@ pub(crate) fn compare(
         difference: measure.gain(served, alone),
         interval,
         worst_node,
-        measures: measures(&pairs),
+        measures: Measure::all()
+            .filter_map(|measure| Some((measure, mean(measure, &pairs)?)))
+            .collect(),
         per_node,
     }))
 }
@@ -184,35 +203,23 @@ fn no_value(measure: Measure) -> anyhow::Error {
     fail(ExitCode::Data, text)
 }
 
-/// Puts the predictions of all nodes together. Numbers are taken less each node's own mean of the truth: what tells nodes apart
-/// is then no merit of a model.
-fn together<'a>(nodes: impl Iterator<Item = &'a Predictions>) -> anyhow::Result<Predictions> {
-    let (mut rows, mut labels) = (Vec::new(), Vec::new());
+/// Puts numbers that all nodes predict together, less each node's own mean of the truth: what tells nodes apart is then no
+/// merit of a model.
+fn together(pairs: &[[Predictions; 2]], which: usize) -> anyhow::Result<Predictions> {
     let (mut predicted, mut truth) = (Vec::new(), Vec::new());
-    for node in nodes {
-        match node {
-            Predictions::Classes(node) => {
-                rows.extend(node.probabilities());
-                labels.extend_from_slice(node.labels());
-            }
-            Predictions::Numbers(node) => {
-                let mean = node.truth().iter().sum::<f64>() / node.rows() as f64;
-                predicted.extend(node.predicted().iter().map(|number| number - mean));
-                truth.extend(node.truth().iter().map(|number| number - mean));
-            }
+    for pair in pairs {
+        if let Predictions::Numbers(node) = &pair[which] {
+            let mean = node.truth().iter().sum::<f64>() / node.rows() as f64;
+            predicted.extend(node.predicted().iter().map(|number| number - mean));
+            truth.extend(node.truth().iter().map(|number| number - mean));
         }
     }
-    let joined = if rows.is_empty() {
-        Predictions::of_numbers(&predicted, &truth)
-    } else {
-        Classified::from_rows::<f64, _>(&rows, &labels).map(Predictions::Classes)
-    };
-    joined.or_fail(ExitCode::Internal)
+    Predictions::of_numbers(&predicted, &truth).or_fail(ExitCode::Internal)
 }
 
 /// Trains all nodes, as many side by side as there are cores, and lets each predict its test samples.
 fn train_all(
-    own: &FederationSpec,
+    own: &Alone,
     nodes: &[&Compared],
     device: &Choice,
     interrupts: &Interrupts,
@@ -243,14 +250,47 @@ fn train_all(
 
 /// Trains a node alone, and lets it predict its test samples.
 fn train(
-    own: &FederationSpec,
+    alone: &Alone,
     node: &Compared,
     device: &ComputeDevice,
     interrupts: &Interrupts,
 ) -> anyhow::Result<Vec<Prediction>> {
-    let own = own_model::by_number(own, node.shard as usize - 1);
-    let split = Arc::clone(&node.split);
-    let mut learner = Learner::new(&own, node.node_seed, split, device).map_err(no_learner)?;
+    let own = own_model::by_number(&alone.spec, node.shard as usize - 1);
+    let begin = || {
+        let split = Arc::clone(&node.split);
+        Learner::new(&own, node.node_seed, split, device).map_err(no_learner)
+    };
+    let mut learners = vec![begin()?];
+    if alone.reads_by_spec {
+        let mut other = begin()?;
+        if other.prepare_by_spec() {
+            learners.push(other);
+        }
+    }
+    let validation = &node.split.validation;
+    let mut best: Option<(f64, Learner)> = None;
+    for mut learner in learners {
+        train_one(&own, &mut learner, interrupts)?;
+        let loss = if validation.is_empty() {
+            0.0
+        } else {
+            let evaluation = learner.evaluate_on(validation).or_fail(ExitCode::Data)?;
+            evaluation.score.loss
+        };
+        if best.as_ref().is_none_or(|(least, _)| loss < *least) {
+            best = Some((loss, learner));
+        }
+    }
+    let (_, learner) = best.expect("there is one learner at least");
+    learner.predict(&node.split.test).or_fail(ExitCode::Data)
+}
+
+/// Trains all rounds of a node that is alone.
+fn train_one(
+    own: &FederationSpec,
+    learner: &mut Learner,
+    interrupts: &Interrupts,
+) -> anyhow::Result<()> {
     for round in 1..=own.rounds {
         learner
             .local_update(Round(round), &mut |_| match interrupts.count() {
@@ -259,7 +299,7 @@ fn train(
             })
             .or_fail(ExitCode::Training)?;
     }
-    learner.predict(&node.split.test).or_fail(ExitCode::Data)
+    Ok(())
 }
 
 fn beside(predictions: &[Prediction], truth: &Samples) -> anyhow::Result<Predictions> {
@@ -271,23 +311,19 @@ fn values(measure: Measure, [served, alone]: &[Predictions; 2]) -> Option<[f64; 
     Some([measure.of(served)?, measure.of(alone)?])
 }
 
-/// Returns the mean of every measure over the nodes where both have a value, weighted by test samples.
-fn measures(nodes: &[[Predictions; 2]]) -> BTreeMap<Measure, [f64; 2]> {
-    let mean = |measure: Measure| {
-        let mut sums = [0.0; 3];
-        for [served, alone] in nodes {
-            let rows = served.rows() as f64;
-            if let (Some(served), Some(alone)) = (measure.of(served), measure.of(alone)) {
-                let parts = [served * rows, alone * rows, rows];
-                sums.iter_mut()
-                    .zip(parts)
-                    .for_each(|(sum, part)| *sum += part);
-            }
+/// Returns the mean of a measure over the pairs of which both have a value, weighted by test samples.
+fn mean(measure: Measure, pairs: &[[Predictions; 2]]) -> Option<[f64; 2]> {
+    let mut sums = [0.0; 3];
+    for pair in pairs {
+        if let Some([served, alone]) = values(measure, pair) {
+            let rows = pair[0].rows() as f64;
+            let parts = [served * rows, alone * rows, rows];
+            let both = sums.iter_mut().zip(parts);
+            both.for_each(|(sum, part)| *sum += part);
         }
-        let [served, alone, rows] = sums;
-        (rows > 0.0).then(|| (measure, [served / rows, alone / rows]))
-    };
-    Measure::all().filter_map(mean).collect()
+    }
+    let [served, alone, rows] = sums;
+    (rows > 0.0).then(|| [served / rows, alone / rows])
 }
 
 impl NodeWorth {

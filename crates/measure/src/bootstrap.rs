@@ -125,6 +125,46 @@ impl Bootstrap {
         Ok(self.resample(first.rows(), &gain))
     }
 
+    /// Returns by how much the first of each pair is better than the second, in the mean over pairs weighted by their rows, with
+    /// the interval of that difference.
+    ///
+    /// Rows of all pairs are drawn together, so a pair weighs as many rows as were drawn of it. A pair on which the measure has no
+    /// value for one of both is left out. `None` as for [`Bootstrap::gain`].
+    ///
+    /// # Errors
+    /// Refuses a pair of different rows.
+    pub fn mean_gain(
+        &self,
+        measure: Measure,
+        pairs: &[[Predictions; 2]],
+    ) -> Result<Option<Interval>, BootstrapError> {
+        if !pairs.iter().all(|[one, two]| one.predict_the_same(two)) {
+            return Err(BootstrapError::Unpaired);
+        }
+        let mut rows = 0;
+        let mut prepared = Vec::with_capacity(pairs.len());
+        for [first, second] in pairs {
+            if let (Some(one), Some(two)) = (measure.prepare(first), measure.prepare(second)) {
+                let until = rows + first.rows();
+                prepared.push((rows..until, one, two));
+                rows = until;
+            }
+        }
+        let gain = |counts: &[u32]| {
+            let (mut sum, mut drawn) = (0.0, 0.0);
+            for (range, one, two) in &prepared {
+                let counts = &counts[range.clone()];
+                let n: u32 = counts.iter().sum();
+                if let (Some(one), Some(two)) = (one(counts), two(counts)) {
+                    sum += f64::from(n) * measure.gain(one, two);
+                    drawn += f64::from(n);
+                }
+            }
+            (drawn > 0.0).then(|| sum / drawn)
+        };
+        Ok(self.resample(rows, &gain))
+    }
+
     fn resample(&self, rows: usize, weighed: &dyn Fn(&[u32]) -> Option<f64>) -> Option<Interval> {
         let mut counts = vec![1; rows];
         let value = weighed(&counts)?;
@@ -214,6 +254,36 @@ mod tests {
         let one = Predictions::of_classes(2, &[0.8, 0.2], &[0]).unwrap();
         assert_eq!(Measure::Accuracy.of(&one), Some(1.0));
         assert_eq!(Bootstrap::seeded(1).interval(Measure::Accuracy, &one), None);
+    }
+
+    /// A measure of shares is the same whether rows are taken together or in parts; a rank among rows of two models says nothing.
+    #[test]
+    fn a_mean_over_parts_does_not_rank_their_rows_among_each_other() {
+        let of = |rows: &[f64], labels: &[u16]| {
+            let rows: Vec<f64> = rows.iter().flat_map(|one| [1.0 - one, *one]).collect();
+            Predictions::of_classes(2, &rows, labels).unwrap()
+        };
+        let (bootstrap, chance) = (Bootstrap::seeded(1), |n| vec![0.5; n]);
+        // Each part is ranked right, and all of one part's scores are above those of the other.
+        let [one, two] = [[0.1, 0.2, 0.3, 0.4], [0.6, 0.7, 0.8, 0.9]];
+        let labels = [0, 0, 1, 1];
+        let parts = [one, two].map(|rows| [of(&rows, &labels), of(&chance(4), &labels)]);
+        let all = [
+            of(&[one, two].concat(), &labels.repeat(2)),
+            of(&chance(8), &labels.repeat(2)),
+        ];
+        let mean = |measure| bootstrap.mean_gain(measure, &parts).unwrap().unwrap();
+        let whole = |measure| bootstrap.gain(measure, &all[0], &all[1]).unwrap().unwrap();
+        assert_eq!(mean(Measure::Auroc).value, 0.5);
+        assert_eq!(whole(Measure::Auroc).value, 0.25);
+        let (mean, whole) = (mean(Measure::Brier), whole(Measure::Brier));
+        for (a, b) in [
+            (mean.value, whole.value),
+            (mean.low, whole.low),
+            (mean.high, whole.high),
+        ] {
+            assert!((a - b).abs() < 1e-12, "{mean:?} {whole:?}");
+        }
     }
 
     /// Of the resamples of three rows, two in nine hold all of them.

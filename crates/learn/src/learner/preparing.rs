@@ -206,6 +206,19 @@ impl Learner {
         }
     }
 
+    /// Makes the features of a raw table by what the spec says of its columns, as under a promise of privacy, from now on. Returns
+    /// whether there is such a table. It is for a learner that has not trained yet.
+    pub fn prepare_by_spec(&mut self) -> bool {
+        let device = &self.parts.device;
+        let Some(preparation) = &mut self.parts.preparation else {
+            return false;
+        };
+        preparation.public = Some(exact(public_moments(&preparation.columns)));
+        device.run(|| preparation.fit());
+        self.data = preparation.split();
+        true
+    }
+
     /// Remembers what a state says of the moments, and makes the features of these raw samples.
     ///
     /// # Errors
