@@ -115,6 +115,24 @@ pub(crate) fn rounded([low, high]: [f64; 2]) -> [f64; 2] {
     }
 }
 
+/// Returns a range whose ends went out to round numbers, a tenth to a quarter of its width apart: a spec is for all to see. Nothing else
+/// tells what the numbers are like, so it is no coarser.
+pub(crate) fn coarse([low, high]: [f64; 2]) -> [f64; 2] {
+    let least = (high - low) / 10.0;
+    let power = 10f64.powf(least.log10().ceil());
+    let steps = [0.2, 0.5, 1.0].map(|part| part * power);
+    let step = steps.into_iter().find(|step| *step >= least);
+    let step = step.unwrap_or(power);
+    // Ten digits: 3 · 0.2 is not quite 0.6.
+    let plain = |end: f64| format!("{end:.10e}").parse().unwrap_or(end);
+    let ends = [(low / step).floor() * step, (high / step).ceil() * step];
+    if low < high && ends.iter().all(|end| end.is_finite()) {
+        ends.map(plain)
+    } else {
+        [low, high]
+    }
+}
+
 /// Returns about the smallest and the largest of numbers; the same one twice if they do not differ.
 fn range_of(numbers: &[f32]) -> [f64; 2] {
     let ends = numbers.iter().copied().map(f64::from);
@@ -253,5 +271,24 @@ pub fn refuse_own(spec: &FederationSpec, remedy: &str) -> anyhow::Result<()> {
         Err(fail(ExitCode::Configuration, text))
     } else {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_for_all_to_see_end_at_round_numbers_close_by() {
+        let cases = [
+            ([18.0, 95.0], [10.0, 100.0]),
+            ([-0.9, 11.5], [-2.0, 12.0]),
+            ([70.2, 190.4], [60.0, 200.0]),
+            ([0.61, 0.89], [0.6, 0.9]),
+            ([5.0, 5.0], [5.0, 5.0]),
+        ];
+        for (range, expected) in cases {
+            assert_eq!(coarse(range), expected, "{range:?}");
+        }
     }
 }

@@ -222,11 +222,11 @@ pub fn spec_and_note(
     complete_with_a_model(args, &spec, &all).map(|made| (made, None))
 }
 
-/// Rounds what the data at hand say of themselves, for a federation with a promise: a spec is for all to see. Ranges go out to one
-/// digit of their width, and the penalty that follows from the number of rows to a power of two.
+/// Rounds what the data at hand say of themselves, for a federation with a promise: a spec is for all to see. Ranges go out to round
+/// numbers, and the penalty that follows from the number of rows to a power of two.
 fn coarsen(spec: &mut FederationSpec) {
     for column in &mut spec.data.columns {
-        column.range = data::rounded(column.range);
+        column.range = data::coarse(column.range);
     }
     let decay = &mut spec.training.weight_decay;
     if *decay > 0.0 {
@@ -538,7 +538,7 @@ mod tests {
         spec.training.weight_decay = 10.0 / 303.0;
         coarsen(&mut spec);
         let ranges = spec.data.columns.iter().map(|column| column.range);
-        let expected = [[20.0, 80.0], [-0.4, 0.6], [0.0, 700.0], [0.0, 5e-324]];
+        let expected = [[25.0, 80.0], [-0.4, 0.6], [0.0, 700.0], [0.0, 5e-324]];
         for (found, expected) in ranges.flatten().zip(expected.as_flattened()) {
             assert!((found - expected).abs() < 1e-9, "{found} {expected}");
         }
