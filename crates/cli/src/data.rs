@@ -196,6 +196,8 @@ pub fn warn_of_table(source: &DataSource, spec: Option<&FederationSpec>) -> anyh
     if spec.is_none()
         && let Some(label) = opened.label().or_fail(ExitCode::Data)?
         && label.is_guessed
+        // A column without a name is a number, and where there are no names the last one is the usual place.
+        && label.name.parse::<usize>().is_err()
     {
         let name = label.name;
         eprintln!(

@@ -103,8 +103,8 @@ pub enum DataError {
     },
     /// Rows are missing.
     #[error(
-        "there are {now} rows, and this node began with {rows}, so nobody can tell which it is tested on: put the table back, or \
-         begin with another state folder"
+        "rows that were there are gone: the table has {now}, and this node began with {rows}, so nobody can tell which it is tested on; \
+         put them back, or begin with another state folder"
     )]
     Fewer {
         /// Rows that there are.

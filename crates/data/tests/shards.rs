@@ -346,5 +346,5 @@ fn rows_that_were_put_in_between_are_refused() {
     let fewer: Vec<usize> = (0..30).collect();
     let (_d, fewer) = table(&fewer);
     let error = grown(&fewer[0], &known).unwrap_err().to_string();
-    assert!(error.contains("there are 30 rows"), "{error}");
+    assert!(error.contains("the table has 30"), "{error}");
 }

@@ -82,6 +82,14 @@ impl Sums {
         }
     }
 
+    /// Tells whether who misses the beginning of a round may miss a sum: that of the next round, or the only one.
+    pub fn depend_on_the_beginning_of(&self, round: Round) -> bool {
+        match self.once {
+            Some(once) => once.round >= round,
+            None => self.are_in(round.next()),
+        }
+    }
+
     /// Returns how members are grouped, if they are.
     fn grouping(&self) -> Option<Grouping> {
         let (size, fewest) = self.once?.group?;

@@ -153,7 +153,7 @@ fn register_traffic(registry: &mut Registry, status: &Status) {
     }
     registry.register_with_unit(
         "traffic",
-        "Traffic since the start of the process",
+        "Traffic since the start of the process, or since the last end of rounds",
         Unit::Bytes,
         family,
     );

@@ -114,8 +114,8 @@ impl Joining {
         Phase::Joining(self)
     }
 
-    /// Tells whether those who are here may begin. Where masks of the next round are made in this one, they wait a while for the rest:
-    /// who has not met the others has no part in their sum.
+    /// Tells whether those who are here may begin. Where there is a masked sum ahead, they wait a while for the rest: who has not met the
+    /// others has no part in it.
     fn is_complete(&mut self, shared: &Shared) -> bool {
         let present = shared.n_present();
         if present < n_needed(shared) {
@@ -124,7 +124,7 @@ impl Joining {
         }
         let since = *self.enough.get_or_insert(shared.now);
         let is_over = shared.now.since(since) >= shared.spec.round.grace();
-        is_over || present >= n_expected(shared).min(ENOUGH_PEERS) || !makes_masks(shared)
+        is_over || present >= shared.n_expected().min(ENOUGH_PEERS) || !has_sum_ahead(shared)
     }
 
     /// Begins to fetch the mean of the newest closed round, if there is one ahead of this node.
@@ -206,7 +206,7 @@ impl Joining {
         match self.enough {
             Some(enough) => {
                 let left = shared.spec.round.grace().saturating_sub(now.since(enough));
-                let all = n_expected(shared).min(ENOUGH_PEERS);
+                let all = shared.n_expected().min(ENOUGH_PEERS);
                 Waiting::new(Cause::Members, what(all), now.since(self.since)).for_at_most(left)
             }
             None => Waiting::new(
@@ -224,25 +224,14 @@ fn is_alone_by_design(spec: &FederationSpec) -> bool {
     (exchange.averaging.is_none() && exchange.experts.is_none()) || spec.nodes == 1
 }
 
-/// Tells whether masks for the next round are made in the one that is about to begin.
-fn makes_masks(shared: &Shared) -> bool {
-    let begun = shared.memory.round.next();
-    Sums::of(&shared.spec, &shared.schedule).is_some_and(|sums| sums.are_in(begun.next()))
-}
-
-/// Returns how many nodes are expected to begin the first round, or the first that was added: not those that have left.
-fn n_expected(shared: &Shared) -> usize {
-    let (counted, gone) = (&shared.chain.head().counted, shared.gone());
-    let expected = if counted.is_empty() {
-        (shared.spec.nodes as usize).saturating_sub(gone.len())
-    } else {
-        counted.iter().filter(|node| !gone.contains(node)).count()
-    };
-    expected.max(1)
+/// Tells whether a masked sum needs those who begin the next round.
+fn has_sum_ahead(shared: &Shared) -> bool {
+    let sums = Sums::of(&shared.spec, &shared.schedule);
+    sums.is_some_and(|sums| sums.depend_on_the_beginning_of(shared.memory.round.next()))
 }
 
 /// Returns how many nodes must be here before the first round begins, or the first that was added.
 fn n_needed(shared: &Shared) -> usize {
-    let quorum = shared.spec.round.quorum_of(n_expected(shared));
+    let quorum = shared.spec.round.quorum_of(shared.n_expected());
     quorum.min(ENOUGH_PEERS)
 }

@@ -30,6 +30,7 @@ mod done;
 mod exchange;
 mod exchanging;
 mod following;
+mod gone;
 mod joining;
 mod masked;
 mod memory;
@@ -388,6 +389,7 @@ impl Node {
     fn handle_departure(&mut self, author: NodeId) {
         self.phase.give_up_on(author);
         self.shared.proxies.give_up_on(author);
+        self.shared.remember_gone();
     }
 
     /// An owner takes blobs back: they leave every plan in progress, and the copies are deleted, unless somebody else needs

@@ -2,7 +2,7 @@
 //!
 //! Every reaction of a phase is given it, as context: phases own what they wait for, this owns the rest.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -226,15 +226,6 @@ impl Shared {
         Cohort::draw(&self.spec, &self.schedule, round, known)
     }
 
-    /// Returns who has left for good or counts for nothing any more, as far as this node knows, now or before it was started.
-    pub(super) fn gone(&self) -> BTreeSet<NodeId> {
-        let before = self.memory.gone.iter().copied();
-        let is_back = |node: &NodeId| self.view.company().has_neighbour(*node);
-        let mut gone: BTreeSet<NodeId> = before.filter(|node| !is_back(node)).collect();
-        gone.extend(self.view.nodes().gone());
-        gone
-    }
-
     /// Returns how many nodes are here, this one included.
     pub(super) fn n_present(&self) -> usize {
         1 + self.view.company().neighbours().len()
@@ -420,6 +411,7 @@ impl Shared {
             exchange.on_ban(self, node);
         }
         self.proxies.give_up_on(node);
+        self.remember_gone();
     }
 
     /// Fetches the members' parts of a closing, to order the mean when they are here; once for each closing.
