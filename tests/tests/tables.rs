@@ -338,7 +338,7 @@ fn sources_that_do_not_go_together_are_refused() {
         "--out",
     ]);
     command.arg(folder.path().join("x"));
-    assert_fails(&run(command), 4, &["other classes"]);
+    assert_fails(&run(command), 4, &["`well`", "give them the same names"]);
 }
 
 #[test]
