@@ -178,7 +178,7 @@ fn accused_closing(shared: &Shared, fault: &Fault) -> Option<Closed> {
         }
     };
     let is_it = |closed: &&Closed| is_about(closed.author, closed.advert, &closed.global);
-    if let Some(followed) = shared.recent().find(is_it) {
+    if let Some(followed) = shared.closings.followed().find(is_it) {
         return Some(followed.clone());
     }
     let mut announced = shared.view.globals();

@@ -139,7 +139,7 @@ impl Merging {
                 // Its author is not to blame for what its members sent, nor its members for this node's model. Whether it
                 // is the mean of these parts is found out beside the next round: a false one convicts its author.
                 tracing::warn!(round = %merged, by = %closed.author.short(), reason, "a mean was refused");
-                shared.refuse(&closed);
+                shared.closings.refuse(&closed);
                 if closed.author != shared.me {
                     shared.begin_trial(closed, None);
                 }

@@ -26,6 +26,7 @@
 //! This file takes inputs apart. It never sends, fetches, trains, saves or sleeps.
 
 mod audit;
+mod closings;
 mod done;
 mod exchange;
 mod exchanging;

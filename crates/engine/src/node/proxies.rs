@@ -2,8 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fednode_core::{BlobId, BlobRef, NodeId, Round};
+use fednode_core::{BlobId, BlobRef, LocalReport, NodeId, ProxyOffer, Round};
 use serde::{Deserialize, Serialize};
+
+use crate::chain::SLACK;
+
+/// Most bytes of proxies that are fetched while the own ones are not known.
+const MOST_UNKNOWN: u64 = 16 << 20;
 
 /// The proxies that are being fetched. Nodes with equal proxies have one blob.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -56,4 +61,17 @@ impl Proxies {
     pub(super) fn owners(&self) -> BTreeSet<NodeId> {
         self.0.values().flatten().map(|(node, _)| *node).collect()
     }
+}
+
+/// Returns how many bytes anybody's proxies can have: four times the own ones, and [`SLACK`]. Before those are known it is as many as
+/// any proxies have that are worth an exchange.
+pub(super) fn most_bytes(own: Option<&LocalReport>) -> u64 {
+    let own = own.and_then(|report| report.proxies.as_ref());
+    let own = own.map(|proxies| match proxies {
+        ProxyOffer::Inline(inline) => inline.bytes().len() as u64,
+        ProxyOffer::Blob(blob) => blob.size,
+    });
+    own.map_or(MOST_UNKNOWN, |own| {
+        own.saturating_mul(4).saturating_add(SLACK)
+    })
 }

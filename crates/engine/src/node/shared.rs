@@ -9,18 +9,19 @@ use std::time::Duration;
 use fednode_core::draw::{DrawSeed, happens};
 use fednode_core::spec::RoundSpec;
 use fednode_core::{
-    BlobId, BlobRef, Body, BroadcastSet, ClosingId, FederationSpec, Lineage, Local, LocalReport,
-    NodeId, ProxyOffer, Round, Schedule, Timestamp,
+    BlobId, BlobRef, Body, BroadcastSet, FederationSpec, Lineage, Local, LocalReport, NodeId,
+    ProxyOffer, Round, Schedule, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
+use super::closings::Closings;
 use super::done::Done;
 use super::exchange::Exchange;
 use super::following::Following;
 use super::memory::Memory;
 use super::pace;
-use super::proxies::Proxies;
-use crate::chain::{self, Judge, Rank, SLACK};
+use super::proxies::{Proxies, most_bytes};
+use crate::chain::{self, Judge, Rank};
 use crate::closing::Base;
 use crate::cohort::Cohort;
 use crate::encoding::{broadcast_set_of_default_spec, schedule_of_default_spec};
@@ -33,19 +34,11 @@ use crate::stragglers::Stragglers;
 use crate::trials::Trials;
 use crate::view::View;
 
-/// Most bytes of proxies that are fetched while the own ones are not known.
-const MOST_UNKNOWN: u64 = 16 << 20;
 /// Bytes per second of the slowest transfer that is worth waiting for: an uplink of 256 kbit/s that eight peers share.
 const SLOWEST: u64 = 4 << 10;
 
 /// Shared parts up to this size are averaged by everybody when an acting aggregator closes the round.
 const SMALL_SHARED_BYTES: u64 = 64 << 10;
-
-/// Closings that are remembered as refused, the newest ones.
-const MOST_REFUSED: usize = 64;
-
-/// Closings that may still be accused when the node has gone on: members keep their parts for two rounds more.
-const RECENT: usize = 2;
 
 /// Bytes of all members' statistics up to which every node fetches them.
 const MOST_STATISTICS: u64 = 64 << 20;
@@ -80,10 +73,9 @@ pub(super) struct Shared {
     /// How long members take.
     #[serde(default)]
     pub(super) stragglers: Stragglers,
-    /// Closings of the next round whose mean this node could not take over, since the head moved last.
-    refused: VecDeque<ClosingId>,
-    /// The closings that were followed last, the newest last.
-    recent: VecDeque<Closed>,
+    /// An image of an earlier version has none.
+    #[serde(default)]
+    pub(super) closings: Closings,
     pub(super) following: Following,
     /// Slices of means that this node has averaged lately: others may still fetch them.
     #[serde(default)]
@@ -120,8 +112,7 @@ impl Shared {
             proxies: Proxies::default(),
             trials: Trials::default(),
             stragglers: Stragglers::default(),
-            refused: VecDeque::new(),
-            recent: VecDeque::new(),
+            closings: Closings::default(),
             following: Following::default(),
             slices: VecDeque::new(),
             outbox: Outbox::default(),
@@ -179,7 +170,6 @@ impl Shared {
         self.chain
             .follow(&self.view, round, &closed.global, counts_again);
         self.view.on_followed(closed.author);
-        self.refused.clear();
         let was_tried = self.trials.know(closed.author, &closed.global);
         self.trials.clear();
         // A false mean is not safe once it is followed: now and then one is recomputed beside the next round.
@@ -187,10 +177,7 @@ impl Shared {
         if looks_back && !was_tried && closed.author != self.me {
             self.begin_trial(closed.clone(), None);
         }
-        self.recent.push_back(closed.clone());
-        if self.recent.len() > RECENT {
-            self.recent.pop_front();
-        }
+        self.closings.on_followed(closed.clone());
     }
 
     /// Tells whether this node draws an audit of a closing; nobody else can know.
@@ -199,25 +186,6 @@ impl Shared {
         let slices = (closed.global.slices.len() / 2).max(1) as f64;
         let probability = (self.spec.round.audit * slices).min(1.0);
         happens(probability, purpose, self.audits, closed.round, self.me)
-    }
-
-    /// Visits the closings that were followed last.
-    pub(super) fn recent(&self) -> impl Iterator<Item = &Closed> {
-        self.recent.iter()
-    }
-
-    /// A closing's mean was refused: it is not looked at again until the head moves, unless most go on from it. Otherwise
-    /// the same one would be chosen in every round.
-    pub(super) fn refuse(&mut self, closed: &Closed) {
-        let id = closed.global.id(closed.round);
-        if self.refused.contains(&id) {
-            return;
-        }
-        // A view keeps each author's newest closing only, so what makes room is not offered any more.
-        if self.refused.len() >= MOST_REFUSED {
-            self.refused.pop_front();
-        }
-        self.refused.push_back(id);
     }
 
     /// Draws who trains in a round.
@@ -262,20 +230,6 @@ impl Shared {
         }));
     }
 
-    /// Returns how many bytes anybody's proxies can have: four times the own ones, and [`SLACK`]. Before those are known it
-    /// is as many as any proxies have that are worth an exchange.
-    fn most_bytes_of_proxies(&self) -> u64 {
-        let report = self.memory.report.as_ref();
-        let own = report.and_then(|report| report.proxies.as_ref());
-        let own = own.map(|proxies| match proxies {
-            ProxyOffer::Inline(inline) => inline.bytes().len() as u64,
-            ProxyOffer::Blob(blob) => blob.size,
-        });
-        own.map_or(MOST_UNKNOWN, |own| {
-            own.saturating_mul(4).saturating_add(SLACK)
-        })
-    }
-
     /// Starts fetching a node's proxies, or decodes them if they came inside the advert.
     pub(super) fn want_proxies(&mut self, author: NodeId, round: Round, local: &Local) {
         let experts = self.spec.exchange.experts.as_ref();
@@ -294,7 +248,7 @@ impl Shared {
                 }
             },
             // Everybody has as many experts and features: what is far larger than the own ones is refused unseen.
-            Some(ProxyOffer::Blob(blob)) if blob.size > self.most_bytes_of_proxies() => {
+            Some(ProxyOffer::Blob(blob)) if blob.size > most_bytes(self.memory.report.as_ref()) => {
                 let reason = format!("announced proxies of {} bytes", blob.size);
                 self.outbox.strike(author, reason);
             }
@@ -368,7 +322,7 @@ impl Shared {
             let mean = said.global.mean.id;
             let is_unreachable =
                 exchange.is_some_and(|exchange| exchange.mean.is_unreachable(mean));
-            is_unreachable || self.refused.contains(&said.id)
+            is_unreachable || self.closings.is_refused(said.id)
         };
         let open = self.view.globals();
         let open = open.filter(|said| !given_up(*said) || judge.is_vouched_for(*said));
