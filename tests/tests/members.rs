@@ -113,6 +113,9 @@ fn a_revoked_member_ends_and_is_not_let_in_again() {
     let folder = folder.path();
     let (a, mut b) = two_of_many_rounds(folder);
     b.wait_for("a round", |status| status["round"].as_u64() > Some(1));
+    // The node that answers tickets could get none.
+    let own = run(of_organiser(folder, &["revoke", "ward-a"]));
+    assert_fails(&own, 2, &["the node of this folder", "--replace"]);
     json_of(&run(of_organiser(folder, &["revoke", "ward-b", "--json"])));
     assert_eq!(b.wait().code(), Some(6), "{}", b.log());
     a.wait_for("word of it", |status| {
@@ -126,9 +129,19 @@ fn a_revoked_member_ends_and_is_not_let_in_again() {
     // It comes back with another key, and with what it has learned.
     let line = ticket(folder, &["invite", "ward-b", "--json"]);
     json_of(&rotate(folder, &line));
-    let b = start_again(folder, "b");
+    let mut b = start_again(folder, "b");
     let now = round(&a.status().unwrap());
     b.wait_for("a later round", |status| round(status) > now);
+    // Without its key it is nobody, and makes no other one.
+    b.kill();
+    let key = folder.join("b/state/key");
+    std::fs::remove_file(&key).unwrap();
+    let mut keyless = fednode();
+    keyless
+        .args(["start", "--device", "cpu", "--listen", LISTEN, "--config"])
+        .arg(folder.join("b/node.toml"));
+    assert_fails(&run(keyless), 7, &["b/state/key` is gone", "backup"]);
+    assert!(!key.exists());
 }
 
 #[test]

@@ -507,6 +507,17 @@ mod tests {
         }
     }
 
+    /// Such is an algorithm that stays at home, like `local`.
+    #[test]
+    fn where_nothing_is_shared_nothing_is_counted() {
+        let folder = tempfile::tempdir().unwrap();
+        let owner = releases(folder.path(), Some(1.0), None).owner;
+        let alone = Releases::new(&FederationSpec::default(), owner, None);
+        alone.check().unwrap();
+        alone.admit(&update(1.0), 1).unwrap();
+        assert!(!alone.owner.file.exists());
+    }
+
     #[test]
     fn what_will_not_fit_is_refused_before_anything_is_trained() {
         let folder = tempfile::tempdir().unwrap();

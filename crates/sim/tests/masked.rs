@@ -366,6 +366,22 @@ fn the_first_round_waits_the_grace_time_for_who_comes_later() {
     }
 }
 
+/// Rounds may be short, and there is no second sum for who has missed the only one.
+#[test]
+fn who_comes_within_the_grace_time_is_in_the_only_sum() {
+    for nodes in [4, 5] {
+        let late = nodes - 1;
+        let mut scenario = once(nodes, 2);
+        scenario.training = (Duration::from_millis(50), Duration::from_millis(100));
+        scenario.absent = vec![late];
+        let at = scenario.spec.round.grace_seconds * 0.8;
+        let played = play(&scenario.at(at, Incident::Join(late)));
+        played.check_promises();
+        played.check_means();
+        assert_eq!(played.summed(Round(2)).len(), nodes);
+    }
+}
+
 #[test]
 fn members_that_are_lost_at_any_moment_spoil_no_mean() {
     let mut summed = 0;

@@ -327,16 +327,19 @@ fn disk(config: &Config) -> Finding {
 }
 
 fn readable(source: &DataSource, spec: Option<&FederationSpec>) -> Finding {
-    match data::look_at(source.clone(), spec) {
-        Ok(facts) => {
+    let looked = data::look_at(source.clone(), spec).and_then(|facts| {
+        let odd = spec.map(|spec| units::oddities(source, spec)).transpose()?;
+        Ok((facts, odd.unwrap_or_default()))
+    });
+    match looked {
+        Ok((facts, odd)) => {
             let [channels, height, width] = facts.input;
             let predicted = match facts.target {
                 None => format!("{} classes", facts.classes),
                 Some(target) => format!("the number `{}`", target.name),
             };
             let detail = format!("`{source}`: {channels}x{height}x{width}, {predicted}");
-            let odd = spec.map(|spec| units::oddities(source, spec));
-            match odd.and_then(Result::ok).unwrap_or_default().first() {
+            match odd.first() {
                 Some((column, what)) => {
                     let detail = format!("{detail}; column `{column}` {what}");
                     Finding::new(Verdict::Warn, "data", detail)

@@ -143,12 +143,12 @@ impl Measured {
         let predictions = learner.predict(samples).or_fail(ExitCode::Data)?;
         let beside = metric::beside(&predictions, samples).or_fail(ExitCode::Data)?;
         let interval = Bootstrap::seeded(spec.seed).interval(metric, &beside);
-        let interval = interval.map(|interval| [interval.low, interval.high]);
-        // Of rows that are all right, or all wrong, each resample is the same. The exact interval says what so few rows leave open.
-        let exact = |rows| clopper_pearson((interval?[0] * f64::from(rows)) as u32, rows, LEVEL);
-        let interval = match interval {
+        let interval = match interval.map(|interval| [interval.low, interval.high]) {
+            // Of rows that are all right, or all wrong, each resample is the same. The exact interval says what so few leave open.
             Some([low, high]) if metric == Measure::Accuracy && low == high => {
-                exact(beside.rows() as u32)
+                let rows = beside.rows() as u32;
+                let n_right = (low * f64::from(rows)).round() as u32;
+                clopper_pearson(n_right, rows, LEVEL)
             }
             interval => interval,
         };

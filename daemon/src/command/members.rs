@@ -214,6 +214,7 @@ pub(crate) fn revoke(args: &RevokeArgs, form: Form) -> anyhow::Result<()> {
 /// Refuses to shut out the node of this very folder: it answers tickets, and could not get one any more.
 fn refuse_to_revoke_own(organiser: &Organiser, args: &RevokeArgs) -> anyhow::Result<()> {
     let key = config(&args.folder.dir)?.state().join("key");
+    // Without a key that can be read, no node of this folder answers.
     let Ok(own) = Identity::load(&key) else {
         return Ok(());
     };
@@ -227,8 +228,8 @@ fn refuse_to_revoke_own(organiser: &Organiser, args: &RevokeArgs) -> anyhow::Res
     };
     if rows.iter().any(is_meant) {
         let text = format!(
-            "`{}` is the node of this folder, which answers tickets, and could get no new one: stop it for good with `fednode leave`, or \
-             let `fedboot start --organiser` answer and revoke it there",
+            "`{0}` is the node of this folder, which answers tickets, and could get no new one: stop it for good with `fednode leave`, or \
+             give it another key: let `fedboot start --organiser` answer, and make a ticket by `fednode invite {0} --replace --at ADDRESS`",
             args.who
         );
         return Err(fail(ExitCode::Usage, text));

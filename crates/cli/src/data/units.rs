@@ -33,6 +33,7 @@ pub fn oddities(
     if spec.data.columns.is_empty() {
         return Ok(Vec::new());
     }
+    let source = source.clone().for_federation(spec);
     let opened = source.open().or_fail(ExitCode::Data)?;
     let survey = opened.survey().or_fail(ExitCode::Data)?;
     let own = survey.map(|survey| survey.columns()).unwrap_or_default();

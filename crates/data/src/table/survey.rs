@@ -212,9 +212,8 @@ impl Seen {
         }
         let [low, high] = self.range;
         let are_bits = (low, high) == (0.0, 1.0);
-        if self.truths == values
-            || self.truths + self.bits == values && (self.truths > 0 || are_bits)
-        {
+        // One site may write yes and no, and another one 1 and 0.
+        if self.truths + self.bits == values && (self.truths > 0 || are_bits) {
             return Ok(column(ColumnKind::Boolean));
         }
         if self.numbers == values && low >= high {
