@@ -156,6 +156,15 @@ pub fn look_at(source: DataSource, spec: Option<&FederationSpec>) -> anyhow::Res
         None => source,
     };
     let facts = facts(&source)?;
+    if let (None, Some(target)) = (spec, &facts.target)
+        && target.range[0] >= target.range[1]
+    {
+        let text = format!(
+            "all rows of `{source}` have the same `{}`, so there is nothing to predict: name another column with `,target=COLUMN`",
+            target.name
+        );
+        return Err(fail(ExitCode::Data, text));
+    }
     let source = match (spec, facts.described.is_empty()) {
         (None, false) => source.with_columns(Columns::Described(facts.described.clone())),
         _ => source,
@@ -292,5 +301,19 @@ mod tests {
         for (range, expected) in cases {
             assert_eq!(coarse(range), expected, "{range:?}");
         }
+    }
+
+    #[test]
+    fn a_number_that_never_differs_is_nothing_to_predict() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("t.csv");
+        let looked = |rows: &str| {
+            std::fs::write(&file, format!("a,y\n{rows}")).unwrap();
+            let source: DataSource = format!("csv:{},target=y", file.display()).parse().unwrap();
+            look_at(source, None)
+        };
+        looked("1,5\n2,6\n").unwrap();
+        let refused = looked("1,5\n2,5\n").unwrap_err().to_string();
+        assert!(refused.contains("have the same `y`"), "{refused}");
     }
 }

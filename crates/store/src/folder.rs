@@ -214,30 +214,41 @@ fn take_lock(folder: &Path) -> Result<File, OpenError> {
 /// # Errors
 /// Fails if the lock cannot be looked at.
 pub fn is_free(folder: &Path) -> io::Result<bool> {
+    Ok(holder(folder)?.is_none())
+}
+
+/// Returns who holds a folder, as far as it is known: `process 1234`. Nothing where it is free.
+///
+/// # Errors
+/// As [`is_free`].
+pub fn holder(folder: &Path) -> io::Result<Option<String>> {
     let file = match File::open(folder.join("lock")) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         file => file?,
     };
     // Shared and let go at once: it is in nobody's way but that of a daemon which starts in this very moment.
     match file.try_lock_shared() {
-        Ok(()) => Ok(true),
-        Err(TryLockError::WouldBlock) => Ok(false),
+        Ok(()) => Ok(None),
+        Err(TryLockError::WouldBlock) => Ok(Some(owner(&file))),
         Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
-fn in_use(folder: &Path, mut lock: &File) -> OpenError {
+fn in_use(folder: &Path, lock: &File) -> OpenError {
+    OpenError::InUse {
+        folder: folder.display().to_string(),
+        owner: owner(lock),
+    }
+}
+
+fn owner(mut lock: &File) -> String {
     let mut pid = String::new();
     // The owner may not have written its pid yet. The pid only helps people.
     let known = lock.read_to_string(&mut pid).is_ok() && pid.trim().parse::<u32>().is_ok();
-    let owner = if known {
+    if known {
         format!("process {}", pid.trim())
     } else {
         "another process".to_owned()
-    };
-    OpenError::InUse {
-        folder: folder.display().to_string(),
-        owner,
     }
 }
 

@@ -66,7 +66,7 @@ pub use checkpoint::{
     Checkpoint, Checkpoints, DEFAULT_RESERVE_BYTES, LoadError, Loaded, SaveError, Saved,
 };
 pub use disk::{Durability, disk_free};
-pub use folder::{OpenError, StateFolder, is_free};
+pub use folder::{OpenError, StateFolder, holder, is_free};
 pub use ledger::{Ledger, LedgerError};
 
 use disk::Disk;

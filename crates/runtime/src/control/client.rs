@@ -25,6 +25,17 @@ pub enum ClientError {
         "no daemon runs with state folder {0}: start one, or name the right folder with --state"
     )]
     NotRunning(String),
+    /// One runs, and nobody can ask it anything.
+    #[error(
+        "{owner} uses state folder {folder} and takes no commands: it is just starting, or its settings have `network.control` off. \
+         Try again, or end it as its service does, or by Ctrl-C"
+    )]
+    Silent {
+        /// The state folder.
+        folder: String,
+        /// Who holds it.
+        owner: String,
+    },
     /// `control.json` cannot be read.
     #[error("control file of {folder} cannot be read: {source}")]
     File {
@@ -79,7 +90,10 @@ impl Client {
         let folder = state.display().to_string();
         match file::read(state) {
             Ok(Some(control)) => Ok(Self { control }),
-            Ok(None) => Err(ClientError::NotRunning(folder)),
+            Ok(None) => Err(match fednode_store::holder(state) {
+                Ok(Some(owner)) => ClientError::Silent { folder, owner },
+                _ => ClientError::NotRunning(folder),
+            }),
             Err(source) => Err(ClientError::File { folder, source }),
         }
     }

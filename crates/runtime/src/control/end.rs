@@ -106,4 +106,18 @@ mod tests {
         let _guard = ControlGuard::write(folder.path(), &content).unwrap();
         assert!(matches!(refused(folder.path()), ClientError::NotRunning(_)));
     }
+
+    /// Its settings have `network.control` off, or it is still starting.
+    #[test]
+    fn a_daemon_that_takes_no_commands_is_no_missing_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let federation = fednode_core::FederationId::from_bytes([1; 32]);
+        let held = fednode_store::Store::open(folder.path(), federation, &Default::default());
+        let refused = end(folder.path(), Farewell::Stop).unwrap_err();
+        let process = format!("process {} uses", std::process::id());
+        assert!(refused.to_string().starts_with(&process), "{refused}");
+        drop(held);
+        let refused = end(folder.path(), Farewell::Stop).unwrap_err();
+        assert!(matches!(refused, ClientError::NotRunning(_)));
+    }
 }
