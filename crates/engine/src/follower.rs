@@ -81,6 +81,8 @@ pub(crate) struct Found {
     pub(crate) false_ones: Vec<(NodeId, ClosingId, String)>,
     /// Whether a round may be good later: once more was heard of its members, or more time has passed.
     pub(crate) is_unconfirmed: bool,
+    /// Whether something is lacking that such a round names.
+    lacks_evidence: bool,
     /// Whether another chain may get more votes.
     pub(crate) is_outvoted: bool,
     /// Adverts that closings name and that were not heard.
@@ -109,6 +111,7 @@ impl Judge<'_> {
                 }
                 Verdict::Unconfirmed(adverts) => {
                     found.is_unconfirmed = true;
+                    found.lacks_evidence |= !adverts.is_empty();
                     found.lacking.extend(adverts);
                 }
                 Verdict::Outvoted(adverts) => {
@@ -140,6 +143,9 @@ pub(crate) struct Follower {
     head: Head,
     /// Whether a closed round waits for its members' confirmation.
     is_unconfirmed: bool,
+    /// Whether something is lacking that such a round names.
+    #[serde(default)]
+    lacks_evidence: bool,
     /// Whether another chain may get more votes.
     is_outvoted: bool,
     /// Which rounds have a masked sum, where sums are masked.
@@ -156,6 +162,7 @@ impl Follower {
         Self {
             head,
             is_unconfirmed: false,
+            lacks_evidence: false,
             is_outvoted: false,
             masked,
             sums: VecDeque::new(),
@@ -245,6 +252,11 @@ impl Follower {
         self.is_unconfirmed
     }
 
+    /// Tells whether such a round names something that was not heard. Else it is whole, and counts too few for now.
+    pub(crate) fn lacks_evidence(&self) -> bool {
+        self.lacks_evidence
+    }
+
     /// Tells whether the next update may show that a round is good.
     pub(crate) fn waits_for_updates(&self) -> bool {
         self.is_unconfirmed || self.is_outvoted
@@ -253,6 +265,7 @@ impl Follower {
     /// Notes whether a look found a round that may be good later.
     pub(crate) fn note(&mut self, found: &Found) {
         (self.is_unconfirmed, self.is_outvoted) = (found.is_unconfirmed, found.is_outvoted);
+        self.lacks_evidence = found.lacks_evidence;
     }
 
     /// Takes a closed round for the head; `counts_again` tells whether its members are those of the next round, too.

@@ -141,6 +141,9 @@ pub struct State {
     /// Who has left for good, as far as this node knows. Nobody waits for them after an end.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub gone: BTreeSet<NodeId>,
+    /// Whose it is: a node may have another key when it goes on from it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub owner: Option<NodeId>,
 }
 
 impl State {
@@ -174,6 +177,7 @@ impl State {
             report: None,
             module: None,
             gone: BTreeSet::new(),
+            owner: None,
         }
     }
 }

@@ -6,10 +6,12 @@ mod common;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use common::{averaging, blob, heard, id};
+use common::{averaging, blob, heard, id, proxies, trained};
 use fednode_core::spec::Extension;
-use fednode_core::{AdvertId, Body, FederationSpec, Role, Round, Timestamp};
-use fednode_engine::{Aggregator, Head, Input, Node, Output, Phase, State};
+use fednode_core::{
+    AdvertId, Body, ClosingId, ExpertOffer, FederationSpec, Local, Role, Round, Timestamp,
+};
+use fednode_engine::{Aggregator, Head, Input, Node, Note, Output, Phase, State};
 
 const NOW: Timestamp = Timestamp(1_000);
 const ME: u8 = 1;
@@ -103,6 +105,97 @@ fn nobody_waits_for_who_has_left() {
         assert_eq!(trained_round(&after.handle(NOW, input)), None);
     }
     assert_eq!(trained_round(&after.handle(NOW, peer(2))), Some(Round(4)));
+}
+
+/// Plays the first added round of nodes 1 and 2, where node 3 is not back yet. Returns how long after it began `me` closes it.
+fn closes_after(me: u8, has_left: bool) -> Option<u64> {
+    let closing = ClosingId::from_bytes([7; 32]);
+    let mean = blob("the mean of round 3");
+    let head = Head {
+        round: Round(3),
+        mean: Some(mean),
+        closing: Some(closing),
+        counted: [1, 2, 3].map(id).into(),
+        ..Head::initial(None)
+    };
+    let state = State {
+        phase: Phase::Serving,
+        round: Round(3),
+        head,
+        lineage: mean.id,
+        ..State::new(Some(mean), mean.id)
+    };
+    let spec = extended();
+    let mut node = Node::restore(Arc::new(spec.clone()), id(me), Some(mean), state);
+    let (other, lost) = (3 - me, Input::PeerDown { node: id(3) });
+    let farewell = AdvertId::from_bytes([3; 32]);
+    let leaves = heard(&spec, farewell, (3, 1), (3, NOW), Body::Leave);
+    let met = [Input::Start, Input::Synced, peer(other), peer(3)];
+    let gone = if has_left { leaves } else { lost };
+    let begun = met.into_iter().chain([gone]);
+    assert!(begun.fold(false, |begun, input| {
+        begun | trained_round(&node.handle(NOW, input)).is_some()
+    }));
+    let expert = |by: u8| ExpertOffer {
+        samples_routed: 10,
+        blob: blob(&format!("expert of {by}")),
+    };
+    let update = |by: u8| {
+        let local = Local {
+            shared: Some(blob(&format!("part of {by}"))),
+            experts: vec![expert(by)],
+            proxies: proxies(),
+            follows: Some(closing),
+            ..Local::new(mean.id, 10)
+        };
+        let name = AdvertId::from_bytes([10 + by; 32]);
+        heard(&spec, name, (by, 2), (4, NOW), Body::Local(local))
+    };
+    let own = Input::Trained(trained(
+        &node,
+        Some(blob(&format!("part of {me}"))),
+        expert(me),
+    ));
+    let mut timers = Vec::new();
+    let mut acts = |at: Timestamp, input: Input, node: &mut Node| {
+        let outputs = node.handle(at, input);
+        for output in &outputs {
+            if let Output::SetTimer { timer, at } = output {
+                timers.push((*at, *timer));
+            }
+        }
+        let acts = |output: &Output| matches!(output, Output::Note(Note::Acting(Round(4))));
+        (outputs.iter().any(acts), std::mem::take(&mut timers))
+    };
+    let mut due = Vec::new();
+    for input in [own, update(me), update(other)] {
+        let (is_acting, more) = acts(NOW, input, &mut node);
+        due.extend(more);
+        if is_acting {
+            return Some(0);
+        }
+    }
+    for _ in 0..50 {
+        due.sort();
+        let (at, timer) = (!due.is_empty()).then(|| due.remove(0))?;
+        let (is_acting, more) = acts(at, Input::Timer(timer), &mut node);
+        due.extend(more);
+        if is_acting {
+            return Some(at.0 - NOW.0);
+        }
+    }
+    None
+}
+
+/// A member may hear of added rounds a moment later than the others, and its connections are made anew.
+#[test]
+fn the_first_added_round_waits_for_whom_the_last_closing_counts() {
+    let grace = agreed().round.grace().as_millis() as u64;
+    let waits = [1, 2].map(|me| closes_after(me, false).unwrap());
+    assert!(waits.iter().all(|wait| *wait >= grace), "{waits:?}");
+    assert!(waits.iter().any(|wait| *wait <= 2 * grace), "{waits:?}");
+    let waits = [1, 2].map(|me| closes_after(me, true));
+    assert!(waits.contains(&Some(0)), "{waits:?}");
 }
 
 #[test]

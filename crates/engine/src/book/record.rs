@@ -160,6 +160,11 @@ pub struct RoundRecord {
 }
 
 impl RoundRecord {
+    /// Returns the training loss of a round in which something was trained. Where nodes only prepared their tables there is none.
+    pub fn training_loss(&self) -> Option<f64> {
+        (self.multiply_adds != Some(0)).then_some(self.train_loss)
+    }
+
     /// Starts the record of a round.
     pub fn new(round: Round, node_id: NodeId, started_at: Timestamp) -> Self {
         Self {

@@ -151,6 +151,11 @@ pub(super) fn on_revocation(phase: &mut Phase, shared: &mut Shared, node: NodeId
     if node != shared.me && !shared.view.is_banned(node) {
         shared.outbox.note(Note::Revoked(node));
         shared.silence(phase.exchange_mut(), node);
+        // What it has published is mixed no more, from this round on.
+        shared.memory.forget(node);
+        if let Some(exchange) = phase.exchange_mut() {
+            exchange.experts.forget(node);
+        }
         phase.consider_globals(shared);
     }
 }

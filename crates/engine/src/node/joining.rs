@@ -105,8 +105,7 @@ impl Joining {
             None if self.adoption.is_some() => return Phase::Joining(self),
             None => {}
         }
-        // A closed round that its members have not confirmed to us yet means that the federation is under way.
-        let under_way = shared.chain.is_unconfirmed() && waited < shared.spec.round.deadline();
+        let under_way = shared.chain.is_unconfirmed() && waited < under_way_for(shared);
         let is_complete = self.is_complete(shared);
         if !under_way && (self.resume.is_some() || is_complete) {
             return self.begin(shared);
@@ -180,7 +179,7 @@ impl Joining {
             let wait = Waiting::new(Cause::FirstPeer, what, since).from_peers(whom.collect());
             // A node that comes back goes on without anybody after a while.
             let patience = if shared.chain.is_unconfirmed() {
-                times.deadline()
+                under_way_for(shared)
             } else {
                 times.grace()
             };
@@ -188,13 +187,14 @@ impl Joining {
                 Some(_) => wait.for_at_most(patience.saturating_sub(since)),
                 None => wait,
             }
-        } else if shared.chain.is_unconfirmed() && since < times.deadline() {
+        } else if shared.chain.is_unconfirmed() && since < under_way_for(shared) {
             let said = shared.view.globals().map(|said| said.author);
-            let whom: BTreeSet<NodeId> = said.collect();
+            let is_other = |node: &NodeId| *node != shared.me && !shared.view.is_banned(*node);
+            let whom: BTreeSet<NodeId> = said.filter(is_other).collect();
             let what = "updates that the newest closing counts";
             Waiting::new(Cause::Evidence, what, since)
                 .from_peers(whom.into_iter().collect())
-                .for_at_most(times.deadline().saturating_sub(since))
+                .for_at_most(under_way_for(shared).saturating_sub(since))
         } else {
             self.for_members(shared, now)
         }]
@@ -215,6 +215,18 @@ impl Joining {
                 now.since(self.since),
             ),
         }
+    }
+}
+
+/// Returns how long a closed round that cannot be followed yet keeps a node from beginning: the federation is under way.
+///
+/// One that follows the node's own closed round, and counts too few, may be waiting for the node itself.
+fn under_way_for(shared: &Shared) -> Duration {
+    let (chain, times) = (&shared.chain, &shared.spec.round);
+    if chain.lacks_evidence() || chain.head().closing.is_none() {
+        times.deadline()
+    } else {
+        times.grace()
     }
 }
 

@@ -35,9 +35,9 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// Takes a checkpoint apart: the phase to go on with, the chain's head, and the rest.
-    pub(super) fn of(state: State) -> (PhaseName, Head, Self) {
-        let memory = Self {
+    /// Takes a checkpoint of this node apart: the phase to go on with, the chain's head, and the rest.
+    pub(super) fn of(state: State, me: NodeId) -> (PhaseName, Head, Self) {
+        let mut memory = Self {
             round: state.round,
             lineage: state.lineage,
             plan: state.plan,
@@ -47,6 +47,9 @@ impl Memory {
             told_renamed: BTreeSet::new(),
             gone: state.gone,
         };
+        if let Some(before) = state.owner {
+            memory.rename(before, me);
+        }
         (state.phase, state.head, memory)
     }
 
@@ -62,7 +65,25 @@ impl Memory {
             report: self.report.clone(),
             module: self.module,
             gone: self.gone.clone(),
+            owner: None,
         }
+    }
+
+    /// Means this node by its id in a plan that was made before it had its key.
+    fn rename(&mut self, before: NodeId, me: NodeId) {
+        let rows = self.plan.iter_mut().flat_map(|plan| &mut plan.rows);
+        for source in rows.flat_map(|row| &mut row.sources) {
+            if source.expert.owner == before {
+                source.expert.owner = me;
+            }
+        }
+    }
+
+    /// Takes a node's experts out of the plan.
+    pub(super) fn forget(&mut self, node: NodeId) {
+        self.held.retain(|expert, _| expert.owner != node);
+        let rows = self.plan.iter_mut().flat_map(|plan| &mut plan.rows);
+        rows.for_each(|row| row.sources.retain(|source| source.expert.owner != node));
     }
 
     /// Returns this round's finished update.

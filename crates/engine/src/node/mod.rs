@@ -100,7 +100,7 @@ impl Node {
         state: State,
     ) -> Self {
         let is_before = state.is_before_added_rounds(&spec);
-        let (mut phase, head, memory) = Memory::of(state);
+        let (mut phase, head, memory) = Memory::of(state, me);
         let mut shared = Shared::new(spec, me, initial_shared, head, memory);
         if is_before {
             // Nothing of before the last end goes on: it begins with the others, as at first.
@@ -225,6 +225,7 @@ impl Node {
         let (memory, phase) = (&self.shared.memory, self.phase.to_resume());
         State {
             gone: self.shared.gone(),
+            owner: Some(self.shared.me),
             ..memory.to_state(phase, head.clone())
         }
     }

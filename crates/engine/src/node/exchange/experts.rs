@@ -126,6 +126,20 @@ impl Experts {
         self.awaited.retain(|_, (_, experts)| !experts.is_empty());
     }
 
+    /// Takes the experts of a node out of the plan.
+    pub(in crate::node) fn forget(&mut self, owner: NodeId) {
+        for row in &mut self.rows {
+            row.sources.retain(|source| source.expert.owner != owner);
+        }
+        self.owners.remove(&owner);
+        self.owners_awaited.remove(&owner);
+        self.held.retain(|expert, _| expert.owner != owner);
+        for (_, experts) in self.awaited.values_mut() {
+            experts.retain(|expert| expert.owner != owner);
+        }
+        self.awaited.retain(|_, (_, experts)| !experts.is_empty());
+    }
+
     /// Stops waiting for the update of a node.
     pub(super) fn give_up_on(&mut self, owner: NodeId) {
         self.owners_awaited.remove(&owner);
