@@ -49,7 +49,10 @@ pub(crate) struct Takes {
 /// In which form samples are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
+    /// A text a line.
     Lines,
+    /// Texts in the form of those to train on.
+    TextRows,
     Image,
     Table,
     Idx,
@@ -116,6 +119,10 @@ impl Takes {
         };
         let pixels = match form {
             Form::Lines => self.lines(&bytes),
+            Form::TextRows => {
+                let texts = source::texts_of(path).or_fail(ExitCode::Data)?;
+                self.some_texts(texts.iter().map(String::as_str))
+            }
             Form::Image => self.image(&bytes),
             Form::Table => self.table(&bytes),
             Form::Idx => self.idx(&bytes, source::is_transposed(path)),
@@ -133,6 +140,7 @@ impl Takes {
     fn form(&self, path: &Path, bytes: &[u8]) -> Form {
         let ending = path.extension().unwrap_or_default().to_string_lossy();
         match ending.to_ascii_lowercase().as_str() {
+            "csv" if self.vocabulary.is_some() => Form::TextRows,
             _ if self.vocabulary.is_some() => Form::Lines,
             "png" | "jpg" | "jpeg" => Form::Image,
             "csv" | "tsv" => Form::Table,
@@ -259,11 +267,18 @@ impl Takes {
         })
     }
 
-    /// Reads a text of each line that is not empty.
+    /// Reads a text of each line, so that answers are counted as lines are. Blank lines at the end are none.
     fn lines(&self, bytes: &[u8]) -> Result<Pixels, Unfit> {
-        let lines = str::from_utf8(bytes)?.lines();
-        let texts = self.texts(lines.filter(|line| !line.trim().is_empty()));
-        texts.ok_or(Unfit::UnknownForm)
+        let text = str::from_utf8(bytes)?.trim_start_matches('\u{feff}');
+        self.some_texts(text.trim_end().lines())
+    }
+
+    fn some_texts<'a>(&self, texts: impl Iterator<Item = &'a str>) -> Result<Pixels, Unfit> {
+        let texts = self.texts(texts).ok_or(Unfit::UnknownForm)?;
+        if texts.is_empty() {
+            return Err(Unfit::NoTexts);
+        }
+        Ok(texts)
     }
 }
 
@@ -493,37 +508,29 @@ mod tests {
     }
 
     #[test]
-    fn every_line_of_a_text_is_a_sample() {
+    fn every_line_of_a_text_is_a_sample_and_every_row_of_a_csv_file() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("texts.txt");
-        std::fs::write(&path, "Dogs bark!\n\ncats, too and more\n").unwrap();
         let vocabulary = Arc::new(Vocabulary::new(&["dogs", "bark", "cats", "too"]).unwrap());
-        let samples = read(
-            &path,
-            &model([1, 1, 4]),
-            &Fingerprints::default(),
-            &[],
-            Some(&vocabulary),
-        )
-        .unwrap();
-        // 0 fills up, 1 is unknown: `!`, `,` and `and`.
-        let Pixels::Tokens { ids, .. } = &samples.pixels else {
-            panic!("texts are tokens")
+        let read = |name: &str, bytes: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, bytes).unwrap();
+            let known = Fingerprints::default();
+            let samples = read(&path, &model([1, 1, 4]), &known, &[], Some(&vocabulary));
+            samples.map(|samples| match samples.pixels {
+                Pixels::Tokens { ids, .. } => ids,
+                _ => panic!("texts are tokens"),
+            })
         };
-        assert_eq!(ids, &[2, 3, 1, 0, 4, 1, 5, 1]);
-        std::fs::write(&path, [0xff, b'a']).unwrap();
-        assert!(
-            read(
-                &path,
-                &model([1, 1, 4]),
-                &Fingerprints::default(),
-                &[],
-                Some(&vocabulary)
-            )
-            .unwrap_err()
-            .to_string()
-            .contains("is no UTF-8")
-        );
+        // 0 fills up, 1 is unknown: `!`, `,` and `and`.
+        let marked = "\u{feff}Dogs bark!\n\ncats, too and more\n\n";
+        let expected = [2, 3, 1, 0, 0, 0, 0, 0, 4, 1, 5, 1];
+        assert_eq!(read("texts.txt", marked.as_bytes()).unwrap(), expected);
+        let rows = "label,text\nbark,\"dogs\nbark\"\ncats,too\n";
+        let expected = [2, 3, 0, 0, 5, 0, 0, 0];
+        assert_eq!(read("texts.csv", rows.as_bytes()).unwrap(), expected);
+        let error = |name, bytes| read(name, bytes).unwrap_err().to_string();
+        assert!(error("texts.txt", &[0xff, b'a']).contains("is no UTF-8"));
+        assert!(error("texts.txt", b"\n\n").contains("holds no texts"));
     }
 
     /// A model of a raw table: an age, and a pain of two levels.

@@ -165,6 +165,15 @@ pub fn look_at(source: DataSource, spec: Option<&FederationSpec>) -> anyhow::Res
         );
         return Err(fail(ExitCode::Data, text));
     }
+    if let (None, Some(target)) = (spec, &facts.target)
+        && let Some(fault) = target.fault()
+    {
+        let text = format!(
+            "`{}` of `{source}` cannot be predicted: {fault}",
+            target.name
+        );
+        return Err(fail(ExitCode::Data, text));
+    }
     let source = match (spec, facts.described.is_empty()) {
         (None, false) => source.with_columns(Columns::Described(facts.described.clone())),
         _ => source,

@@ -78,7 +78,7 @@ impl Vocabulary {
         let bytes = std::fs::read(path).map_err(DataError::read(path))?;
         let text =
             String::from_utf8(bytes).map_err(|_| DataError::malformed(path, "is no UTF-8 text"))?;
-        let lines: Vec<&str> = text.lines().collect();
+        let lines: Vec<&str> = text.trim_start_matches('\u{feff}').lines().collect();
         let skipped = if lines.starts_with(&SPECIALS) {
             SPECIALS.len()
         } else {

@@ -433,9 +433,51 @@ fn csv_columns_that_are_missing_or_in_doubt_are_refused() {
     let text = "age,age,label\n1,2,0\n";
     let twice = error("twice.csv", text, &["age"]);
     assert!(twice.contains("has two columns `age`"), "{twice}");
-    assert_eq!(
-        columns(table(&folder, "twice.csv", text, &[]).as_ref()),
-        None
+    // What is meant is in doubt, too, where all columns are wanted.
+    let twice = error("twice.csv", text, &[]);
+    assert!(twice.contains("has two columns `age`"), "{twice}");
+    let unnamed = error("unnamed.csv", ",,label\n1,2,0\n", &[]);
+    assert!(unnamed.contains("columns without a name"), "{unnamed}");
+}
+
+/// R writes `NA` where there is none.
+#[test]
+fn a_row_without_a_label_is_named_however_that_is_written() {
+    let folder = tempdir().unwrap();
+    let classes = |name: &str, text: &str| {
+        put(&folder, name, text.as_bytes());
+        let parsed = source("csv", &folder.path().join(name), "").parse::<DataSource>();
+        let opened = parsed.unwrap().open().unwrap();
+        opened.pool().map(|pool| pool.class_names.to_vec())
+    };
+    for gap in ["", "NA", "?", "null"] {
+        let text = format!("a,label\n1,no\n2,{gap}\n3,yes\n");
+        let refused = classes("gap.csv", &text).unwrap_err().to_string();
+        assert!(refused.contains("in line 3"), "{refused}");
+    }
+    // The credit table of UCI has these two, and pains are `None` or more.
+    let found = classes("signs.csv", "a,label\n1,+\n2,-\n").unwrap();
+    assert_eq!(found, ["+", "-"]);
+    let found = classes("pains.csv", "a,label\n1,None\n2,mild\n").unwrap();
+    assert_eq!(found, ["None", "mild"]);
+    let file = folder.path().join("texts.csv");
+    std::fs::write(&file, "money,stocks fall\n\"\",no label\n").unwrap();
+    let texts: DataSource = format!("text:{}", file.display()).parse().unwrap();
+    let refused = texts.open().and_then(|opened| opened.pool()).unwrap_err();
+    assert!(
+        refused.to_string().contains("has no label in line 2"),
+        "{refused}"
+    );
+}
+
+#[test]
+fn an_option_that_is_given_twice_is_refused() {
+    let refused = "csv:t.csv,label=a,label=b"
+        .parse::<DataSource>()
+        .unwrap_err();
+    assert!(
+        refused.to_string().contains("`label` is given twice"),
+        "{refused}"
     );
 }
 

@@ -19,7 +19,7 @@
 //! every turn of the thread takes some samples of each. So a request for one row waits for two turns at
 //! most, however many rows another request has.
 //!
-//! **Everything is bounded:** the body, the samples of a request, the requests at a time, how long a body may take.
+//! **Everything is bounded:** connections, the body, the samples of a request, the requests at a time, how long head and body may take.
 //! Who comes when all places are taken is told so at once, with status 503.
 //!
 //! **The token** is as for the control API of a node: new at every start, in a file that only its owner can read
@@ -68,6 +68,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod access;
+mod connections;
 mod model;
 mod problem;
 mod queue;

@@ -10,6 +10,17 @@ use crate::model::Refused;
 use crate::queue::Lost;
 use crate::request::MOST_BYTES;
 
+/// What may be answered before a body is read. The connection is closed then, and whoever would use it again hears so.
+const LEAVES_THE_BODY: [StatusCode; 7] = [
+    StatusCode::UNAUTHORIZED,
+    StatusCode::NOT_FOUND,
+    StatusCode::METHOD_NOT_ALLOWED,
+    StatusCode::REQUEST_TIMEOUT,
+    StatusCode::PAYLOAD_TOO_LARGE,
+    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    StatusCode::SERVICE_UNAVAILABLE,
+];
+
 /// Why a request has no other answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Problem {
@@ -87,6 +98,9 @@ impl IntoResponse for Problem {
         let body = Json(Body { error: &self.error });
         let mut response = (self.status, body).into_response();
         let headers = response.headers_mut();
+        if LEAVES_THE_BODY.contains(&self.status) {
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         match self.status {
             StatusCode::UNAUTHORIZED => {
                 headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -109,5 +123,19 @@ mod tests {
         let problem = Problem::from(Refused::Malformed("holds `a\nb`,  which\tis none".into()));
         assert_eq!(problem.error, "holds `a b`, which is none");
         assert_eq!(problem.status, StatusCode::BAD_REQUEST);
+    }
+
+    #[test]
+    fn who_is_answered_before_its_body_is_read_hears_that_the_connection_ends() {
+        let closes = |problem: Problem| {
+            let response = problem.into_response();
+            let said = response.headers().get(header::CONNECTION).cloned();
+            said.is_some_and(|said| said == "close")
+        };
+        assert!(closes(Problem::busy()) && closes(Problem::too_large()));
+        assert!(!closes(Problem::new(
+            StatusCode::UNPROCESSABLE_ENTITY,
+            "no such column"
+        )));
     }
 }

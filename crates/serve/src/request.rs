@@ -195,12 +195,12 @@ fn form(headers: &HeaderMap) -> Result<Form, Problem> {
     }
 }
 
-/// Returns the lines that hold anything.
+/// Returns a text of each line, so that answers are counted as lines are. Blank lines at the end are none.
 fn lines(body: &[u8]) -> Result<Vec<Cow<'_, str>>, Refused> {
     let text = str::from_utf8(body);
     let text = text.map_err(|_| Refused::Malformed("the body is no UTF-8 text".into()))?;
-    let full = text.lines().filter(|line| !line.trim().is_empty());
-    Ok(full.map(Cow::Borrowed).collect())
+    let text = text.trim_start_matches('\u{feff}').trim_end();
+    Ok(text.lines().map(Cow::Borrowed).collect())
 }
 
 /// A body of JSON.
@@ -539,7 +539,12 @@ mod tests {
             said.map_err(|error| error.to_string())
         };
         let both = "Texts([\"one\", \"two\"])";
-        assert_eq!(read("text/plain", "one\n\ntwo\n", &text).unwrap(), both);
+        assert_eq!(
+            read("text/plain", "\u{feff}one\ntwo\n\n", &text).unwrap(),
+            both
+        );
+        let gap = "Texts([\"one\", \"\", \"two\"])";
+        assert_eq!(read("text/plain", "one\n\ntwo\n", &text).unwrap(), gap);
         let json = "application/json";
         assert_eq!(
             read(json, r#"{"rows": ["one", "two"]}"#, &text).unwrap(),

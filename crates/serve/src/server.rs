@@ -12,7 +12,6 @@ use axum::http::{StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post};
-use axum::serve::ListenerExt;
 use axum::{Json, Router};
 use serde::Serialize;
 use tokio::net::TcpListener;
@@ -21,6 +20,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::access::{AccessFile, AccessGuard, equal_in_constant_time};
+use crate::connections::{self, Bounds};
 use crate::model::{Answer, Batch, Predictor, Reader, Refused};
 use crate::problem::Problem;
 use crate::queue::{Queue, WAITING};
@@ -118,17 +118,8 @@ impl Server {
             large: Semaphore::new(LARGE_AT_A_TIME),
         });
         let stop = CancellationToken::new();
-        let stopped = stop.clone().cancelled_owned();
-        // Without a delay, a small answer never waits for the acknowledgement of an earlier one.
-        let listener = listener.tap_io(|stream| {
-            let _ = stream.set_nodelay(true);
-        });
-        let task = tokio::spawn(async move {
-            let serving = axum::serve(listener, router(shared)).with_graceful_shutdown(stopped);
-            if let Err(error) = serving.await {
-                tracing::warn!(%error, "the server stopped");
-            }
-        });
+        let serving = connections::serve(listener, router(shared), stop.clone(), Bounds::default());
+        let task = tokio::spawn(serving);
         Ok(Self {
             address: content.address,
             _file: file,

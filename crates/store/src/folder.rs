@@ -45,7 +45,7 @@ pub enum OpenError {
     },
     /// The folder belongs to another federation.
     #[error(
-        "state folder {folder} belongs to federation {found}, not {expected}: put its federation.toml back, or name another state folder"
+        "state folder {folder} belongs to federation {found}, not {expected}: put its federation.toml back. If the organiser has begun another run, `fednode init FOLDER --again` goes on with its federation.toml"
     )]
     Federation {
         /// The folder.

@@ -273,7 +273,8 @@ fn prospect(config: &Config) -> Finding {
 
 fn now() -> Finding {
     let now = SystemTime::now();
-    let name = clock::utc_name(now);
+    let since = now.duration_since(SystemTime::UNIX_EPOCH);
+    let name = clock::utc_text(since.map_or(0, |since| since.as_millis() as u64));
     let is_set = now
         .duration_since(SystemTime::UNIX_EPOCH)
         .is_ok_and(|since| since > NO_EARLIER_THAN);

@@ -30,6 +30,8 @@ pub(crate) enum Unfit {
     NoImages,
     #[error("is truncated: its header promises {0} images")]
     Truncated(u32),
+    #[error("holds no texts")]
+    NoTexts,
     #[error("is no UTF-8 text")]
     NoText(#[from] std::str::Utf8Error),
     #[error(transparent)]

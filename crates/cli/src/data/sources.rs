@@ -78,8 +78,14 @@ impl Sources {
     /// Names the file that is missing or damaged, or does not go with the first.
     pub fn facts(&self) -> anyhow::Result<DataFacts> {
         match self {
-            Self::Divided(source) => facts(source),
-            Self::Own(sources) => of_all(sources),
+            Self::Divided(source) => {
+                refuse_useless(source)?;
+                facts(source)
+            }
+            Self::Own(sources) => {
+                sources.iter().try_for_each(refuse_useless)?;
+                of_all(sources)
+            }
         }
     }
 
@@ -171,6 +177,19 @@ impl Sources {
     }
 }
 
+/// Refuses a table none of whose columns says anything.
+fn refuse_useless(source: &DataSource) -> anyhow::Result<()> {
+    let survey = source.open().and_then(|opened| opened.survey());
+    let survey = survey.or_fail(ExitCode::Data)?;
+    if survey.is_none_or(|survey| !survey.columns().is_empty()) {
+        return Ok(());
+    }
+    let text = format!(
+        "`{source}` has no column that can be learned from: `fednode data` lists them, with the reasons"
+    );
+    Err(fail(ExitCode::Data, text))
+}
+
 /// Puts together what the nodes' own sources say of themselves.
 fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
     let each: Vec<DataFacts> = sources.iter().map(facts).collect::<anyhow::Result<_>>()?;
@@ -248,9 +267,21 @@ fn difference(facts: &DataFacts, others: &DataFacts) -> Option<String> {
         return Some(text);
     }
     let has_table = |facts: &DataFacts| !facts.described.is_empty();
-    let differs = has_table(facts) != has_table(others);
+    if has_table(facts) != has_table(others) || facts.is_table != others.is_table {
+        return Some("samples of another kind".to_owned());
+    }
     let has_another_shape = !has_table(facts) && facts.input != others.input;
-    (differs || has_another_shape).then(|| "samples of another shape".to_owned())
+    has_another_shape.then(|| {
+        let [own, other] = [facts, others].map(|facts| {
+            let [channels, height, width] = facts.input;
+            format!("{channels}x{height}x{width}")
+        });
+        let remedy = match facts.is_table {
+            true => "give both the same columns",
+            false => "images of folders become alike by `,resize=HEIGHTxWIDTH` and `,channels=N` for both",
+        };
+        format!("samples of {own} numbers, not {other}: {remedy}")
+    })
 }
 
 /// Classes that are shown.

@@ -23,6 +23,9 @@ pub struct Target {
     pub range: [f64; 2],
 }
 
+/// How large numbers may be, in widths of their range. They have 32 bits: beyond that, a thousandth of the width could not be told.
+const FARTHEST: f64 = 1e4;
+
 impl Target {
     /// Returns the place of a number in the range: -1 at its lower end, 1 at its upper one.
     pub fn place(&self, number: f32) -> f32 {
@@ -43,12 +46,16 @@ impl Target {
     }
 
     /// Says what is wrong with it, if anything is.
-    pub(super) fn fault(&self) -> Option<&'static str> {
+    pub fn fault(&self) -> Option<&'static str> {
         let [low, high] = self.range;
         if self.name.is_empty() {
             Some("it needs a `name`, that of a column")
         } else if !(low < high && (high - low).is_finite()) {
             Some("its `range` is the smallest and the largest number")
+        } else if low.abs().max(high.abs()) > FARTHEST * (high - low) {
+            Some(
+                "its numbers differ by too little beside their size: subtract what all have in common from them",
+            )
         } else {
             None
         }

@@ -300,7 +300,11 @@ fn options(kind: &Kind, text: &str) -> Result<toml::Table, TextError> {
                 known: known.iter().map(|key| key.key).collect(),
             });
         };
-        options.insert(name.to_owned(), typed(value, key));
+        let before = options.insert(name.to_owned(), typed(value, key));
+        if before.is_some() {
+            let text = format!("`{name}` is given twice: leave one out");
+            return Err(ConfigError(text).into());
+        }
         rest = head;
     }
     options.insert(argument.to_owned(), rest.into());

@@ -42,6 +42,7 @@ pub use csv_table::{
 pub use data_source::DataSource;
 pub use idx::{is_transposed, transposed};
 pub use kind::Kind;
+pub use text::texts_of;
 
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};

@@ -35,6 +35,7 @@ use super::rows::{Row, Rows};
 use super::{Columns, Facts, Pool, Source, unpacked};
 use crate::error::DataError;
 use crate::samples::{Pixels, Samples};
+use crate::table::is_no_label;
 use crate::tokenizer::normalize;
 use crate::vocabulary::{Counts, MAX_ENTRIES, Vocabulary};
 
@@ -247,6 +248,10 @@ impl Text {
                 return Err(rows.malformed(row.line, "has an empty text"));
             }
             let written = row.cells[0].trim();
+            let counts = matches!(self.labels, Labels::Words(None));
+            if written.is_empty() || counts && is_no_label(written) {
+                return Err(rows.malformed(row.line, "has no label"));
+            }
             let word = words
                 .get(written)
                 .cloned()
@@ -297,6 +302,24 @@ impl Text {
         let vocabulary = self.find_vocabulary()?;
         Ok(Arc::clone(self.vocabulary.get_or_init(|| vocabulary)))
     }
+}
+
+/// Returns the texts of a CSV file that is written as one to train on: whatever class a row begins with is not looked at.
+///
+/// # Errors
+/// Fails if the file cannot be read.
+pub fn texts_of(path: &Path) -> Result<Vec<String>, DataError> {
+    let (mut rows, mut texts) = (Rows::open(path)?, Vec::new());
+    let mut is_first = true;
+    while let Some(row) = rows.next()? {
+        let word = row.cells[0].trim().to_ascii_lowercase();
+        let names_columns = word == AG_NEWS_HEADER || LABEL_NAMES.contains(&word.as_str());
+        if !(std::mem::take(&mut is_first) && names_columns) {
+            let from = usize::from(row.cells.len() > 1);
+            texts.push(row.cells[from..].join(" "));
+        }
+    }
+    Ok(texts)
 }
 
 impl Source for Text {

@@ -38,6 +38,11 @@ pub(crate) fn is_gap(cell: &str) -> bool {
     is_any(cell, &GAPS) || cell == GAP_OF_PYTHON
 }
 
+/// Tells whether the label of a row says that it has none. `-` may be a class beside `+`, and `None` one as of pains.
+pub(crate) fn is_no_label(cell: &str) -> bool {
+    is_any(cell, &GAPS) && cell != "-"
+}
+
 fn is_any(cell: &str, words: &[&str]) -> bool {
     words.iter().any(|word| cell.eq_ignore_ascii_case(word))
 }

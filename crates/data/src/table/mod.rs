@@ -20,7 +20,7 @@ mod survey;
 mod treatment;
 
 pub use cell::{CellError, Decimal, encode};
-pub(crate) use cell::{is_gap, number};
+pub(crate) use cell::{is_gap, is_no_label, number};
 pub use moments::{BINS, moments, n_moments, public_moments, public_spread};
 pub use survey::{Proposal, Survey};
 pub use treatment::{Described, Made, Of, Summary, Treatment};

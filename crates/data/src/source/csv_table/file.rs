@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use csv::{ReaderBuilder, StringRecord};
 
-use super::header::{HeaderError, find, is_number, numbers_columns, settle_label};
+use super::header::{HeaderError, find, is_number, numbers_columns, settle_label, twice};
 use super::parquet;
 use crate::error::DataError;
 use crate::source::Columns;
@@ -182,6 +182,12 @@ impl Table {
                 settle_label(header, said, &layout.features, others).map_err(malformed)?;
             header[layout.label].clone_into(&mut layout.label_name);
             layout.is_label_guessed = false;
+        } else if let Some(name) = twice(header) {
+            let text = match name {
+                "" => "has columns without a name: give each one".to_owned(),
+                name => format!("has two columns `{name}`: give each a name of its own"),
+            };
+            return Err(DataError::malformed(&self.path, text));
         }
         let name = |column: &usize| header[*column].to_owned();
         layout.names = layout.features.iter().map(name).collect();

@@ -1,5 +1,7 @@
 //! What a first row says: whether it is a header, and where a named column is.
 
+use std::collections::BTreeSet;
+
 use csv::StringRecord;
 
 /// Tells whether a cell is a number.
@@ -69,6 +71,12 @@ pub(super) fn find(wanted: &[String], header: &StringRecord) -> Result<Vec<usize
         }
     };
     wanted.iter().map(position).collect()
+}
+
+/// Returns a name that two columns have.
+pub(super) fn twice(header: &StringRecord) -> Option<&str> {
+    let mut seen = BTreeSet::new();
+    header.iter().find(|name| !seen.insert(*name))
 }
 
 /// Returns where the label is. Where nobody said so, it is the only one of these columns that is no feature.

@@ -141,20 +141,31 @@ impl Reader for Options {
 }
 
 impl CsvTable {
-    /// Returns the classes: those that are named, else those of the labels that occur.
+    /// Returns the classes: those that are named, else those of the labels that occur. Each file has so many labels.
     fn classes(
         &self,
         layout: &Layout,
-        labels: &[Arc<str>],
+        files: &[Vec<Arc<str>>],
         distinct: &BTreeSet<Arc<str>>,
         named: Option<&Classes>,
     ) -> Result<Classes, DataError> {
-        match named {
-            Some(classes) => Ok(classes.clone()),
-            None => classes_of(layout, labels, distinct)
-                .map(Classes::called)
-                .map_err(|cause| DataError::malformed(&self.tables[0].path, cause)),
+        if let Some(classes) = named {
+            return Ok(classes.clone());
         }
+        for (file, labels) in self.tables.iter().zip(files) {
+            let Some(at) = labels.iter().position(|label| table::is_no_label(label)) else {
+                continue;
+            };
+            let line = file.line_of(&file.layout()?, at)?;
+            let cause = format!(
+                "has `{0}` for a label in line {line}: leave that row out, or name the classes with `,classes=…` if `{0}` is one",
+                labels[at]
+            );
+            return Err(DataError::malformed(&file.path, cause));
+        }
+        classes_of(layout, &files[0], distinct)
+            .map(Classes::called)
+            .map_err(|cause| DataError::malformed(&self.tables[0].path, cause))
     }
 
     /// Returns the numbers of rows, of which each file has so many.
@@ -284,7 +295,7 @@ impl Source for CsvTable {
                 });
             }
         };
-        let classes = self.classes(&layout, &texts[0], &distinct, named)?;
+        let classes = self.classes(&layout, &texts, &distinct, named)?;
         Ok(Pool {
             labels: self.labels(&classes, &texts)?,
             class_names: classes.names,
