@@ -95,21 +95,23 @@ pub(crate) fn product(one: &[f64], other: impl Iterator<Item = f64>) -> f64 {
 /// All that is unknown to it is the noise.
 pub(crate) struct KnowsOthers {
     noise: Noise,
-    drawn: Vec<i64>,
 }
 
 impl KnowsOthers {
-    /// Draws the noise of a release of so many numbers.
-    pub(crate) fn new(noise: Noise, numbers: usize) -> Self {
-        let mut drawn = vec![0; numbers];
-        NoiseKey::of_system().add_noise(drawn.iter_mut(), noise, [0, 0]);
-        Self { noise, drawn }
+    /// Attacks releases with so much noise.
+    pub(crate) fn new(noise: Noise) -> Self {
+        Self { noise }
     }
 
     /// Returns the score of a row that changes the release so, and is in it or not.
+    ///
+    /// Each row has a release of its own, since the bound is one over the noise. One draw would move the scores of all rows that lie in
+    /// one direction alike, which ranks take no notice of.
     pub(crate) fn score(&self, change: &[f64], is_in: bool) -> f64 {
+        let mut drawn = vec![0; change.len()];
+        NoiseKey::of_system().add_noise(drawn.iter_mut(), self.noise, [0, 0]);
         let length = product(change, change.iter().copied()).sqrt();
-        let seen = product(change, lengths(&self.drawn)) / length.max(f64::MIN_POSITIVE);
+        let seen = product(change, lengths(&drawn)) / length.max(f64::MIN_POSITIVE);
         if is_in { seen + length } else { seen }
     }
 

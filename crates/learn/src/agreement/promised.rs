@@ -76,7 +76,7 @@ impl Agreement {
         for (row, class) in members.iter() {
             rows.count(&promised.cut(row), class);
         }
-        let attack = KnowsOthers::new(noise, SiteSums::n_whole(self.classes, self.width));
+        let attack = KnowsOthers::new(noise);
         let change =
             |rows: &Statistics, row: &[f32], class| change(rows, row, class, promised.radius);
         let inside = members.iter().map(|(row, class)| {

@@ -4,7 +4,7 @@ use fednode_core::random::nearly_normal;
 use fednode_core::spec::PrivacySpec;
 use fednode_data::Samples;
 use fednode_mix::Statistics;
-use fednode_mix::ridge::noised::{self, CutRows};
+use fednode_mix::ridge::noised::CutRows;
 use rand_chacha::rand_core::RngCore;
 
 use super::total::RowsTotal;
@@ -66,7 +66,7 @@ impl Regression {
         [members, others]: &[Rows; 2],
     ) -> Option<Exposure> {
         let noise = promised.noise_of(f64::from(total.hiding))?;
-        let attack = KnowsOthers::new(noise, noised::n_whole(self.width));
+        let attack = KnowsOthers::new(noise);
         let cut = |row: &Vec<f32>| -> (Vec<f32>, f32) {
             let (number, features) = row.split_last().expect("a number stands last");
             (promised.cut(features), *number)
