@@ -121,7 +121,7 @@ impl Row {
                 number(record.score()),
                 number(record.score_after_local_training()),
                 number(record.loss),
-                record.train_loss,
+                number(record.training_loss()),
                 record.round_seconds,
                 record.train_seconds,
                 record.bytes_sent.wire as f64,

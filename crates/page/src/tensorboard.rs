@@ -158,7 +158,7 @@ fn scalars(record: &RoundRecord) -> Vec<(Cow<'static, str>, f64)> {
         ),
         ("loss/after-exchange", record.loss),
         ("loss/before-exchange", record.loss_after_local_training),
-        ("loss/training", Some(record.train_loss)),
+        ("loss/training", record.training_loss()),
         ("seconds/round", Some(record.round_seconds)),
         ("seconds/training", Some(record.train_seconds)),
         ("bytes/sent", Some(record.bytes_sent.wire as f64)),

@@ -339,6 +339,12 @@ impl<M: Machine> Driver<'_, M> {
         let round = self.machine.status(self.base.now()).round;
         let last_record = self.desk.book.last().cloned();
         let is_done = matches!(outcome, Ok(Outcome::AllRounds));
+        if is_done && last_record.is_none() {
+            warn!(
+                "this node took part in no round, so its model has learned nothing of its rows: it takes part where rounds are \
+                 added (`fednode extend`), or in another run"
+            );
+        }
         let useless = self.desk.book.useless().filter(|_| is_done);
         let useless = useless.map(ToOwned::to_owned);
         let node_id = self.base.me;

@@ -1,6 +1,7 @@
 //! What the network tells a member: who is here, what others say, who refuses it, and whose clock is wrong.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fednode_core::{Accepted, Body, NodeId, Refusal, Role};
 use fednode_engine::Input;
@@ -12,6 +13,9 @@ use crate::error::RunError;
 use crate::journal::Entry;
 use crate::machine::Machine;
 use crate::publisher::Signed;
+
+/// So long after the end everybody who trained with this member has met it again, also where it was started anew.
+const SETTLED: Duration = Duration::from_secs(10);
 
 impl<M: Machine> Driver<'_, M> {
     pub(crate) fn on_event(&mut self, event: Event) -> Result<(), RunError> {
@@ -73,8 +77,12 @@ impl<M: Machine> Driver<'_, M> {
     }
 
     fn on_presence(&mut self, node: NodeId, role: Role) {
-        self.standing.peer_up(node, role);
         let at = self.base.now();
+        let served = self.ending.served_for(at);
+        if served.is_some_and(|served| served >= SETTLED) {
+            self.standing.note_latecomer(node);
+        }
+        self.standing.peer_up(node, role);
         self.base.journal.add(Entry::Peer { node, role, at });
         self.feed(Input::PeerUp { node, role });
     }

@@ -72,7 +72,7 @@ fn register_record(registry: &mut Registry, record: &RoundRecord) {
         (
             "train_loss",
             "Mean training loss of the last complete round",
-            Some(record.train_loss),
+            record.training_loss(),
         ),
         (
             "accuracy",

@@ -60,6 +60,14 @@ impl Standing {
             .retain(|(refused, _), _| *refused != Some(node));
     }
 
+    /// A node is about to be met after the end. If it was never here before, it has no rounds to finish.
+    pub(crate) fn note_latecomer(&mut self, node: NodeId) {
+        let is_known = self.present.contains_key(&node) || self.gone.contains_key(&node);
+        if !is_known && self.done.len() < MAX_DONE {
+            self.done.insert(node);
+        }
+    }
+
     pub(crate) fn peer_down(&mut self, node: NodeId, at: Timestamp) {
         self.present.remove(&node);
         if self.gone.len() < MAX_GONE {
@@ -216,6 +224,7 @@ mod tests {
     }
 
     const ANN: NodeId = NodeId::from_bytes([1; 32]);
+    const BOB: NodeId = NodeId::from_bytes([2; 32]);
 
     #[test]
     fn ends_only_when_all_configured_peers_refuse() {
@@ -234,6 +243,18 @@ mod tests {
         let error = standing.hopeless().unwrap();
         assert_eq!(error.exit_code(), ExitCode::Refused);
         assert!(error.to_string().contains("`rounds`"), "{error}");
+    }
+
+    #[test]
+    fn who_comes_first_after_the_end_is_not_waited_for() {
+        let mut standing = Standing::new(Vec::new(), Round(3));
+        standing.peer_up(ANN, Role::Node);
+        standing.peer_down(ANN, Timestamp(1));
+        for node in [ANN, BOB] {
+            standing.note_latecomer(node);
+            standing.peer_up(node, Role::Node);
+        }
+        assert_eq!(standing.still_training(), [ANN], "it was lost and is back");
     }
 
     #[test]

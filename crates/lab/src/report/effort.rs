@@ -1,7 +1,7 @@
 //! The cost of a run until its nodes reach an accuracy.
 //!
 //! ```text
-//! accuracy after round t   the newest accuracy of every node that has trained by then, after the exchange, weighted by test samples
+//! accuracy after round t   the newest accuracy of every node that has trained by then, after the exchange, weighted as in the last round
 //! rounds                   the first t after which it is the target or more; `None` if it never is
 //! bytes per node           on the wire, both ways, in rounds 1 to t, mean over the nodes
 //! multiply-adds per node   of training in rounds 1 to t, forward and backward, mean over the nodes
@@ -20,6 +20,7 @@ use super::html::{self, numbers, words};
 use super::run::Run;
 use super::stats::{self, Moments};
 use super::words::{bytes, decimal, duration, escape, known, large, percent};
+use crate::swarm::summary;
 use fednode_cli::table;
 
 /// The cost up to a round.
@@ -55,7 +56,14 @@ pub(crate) struct Efforts {
 /// Returns the cost of a run until its accuracy, 0 to 1, was `target` or more.
 pub(crate) fn effort(run: &Run, target: f64) -> Option<Effort> {
     let nodes: BTreeSet<_> = run.records.iter().map(|record| record.node_id).collect();
-    let mut newest: BTreeMap<_, (f64, u32)> = BTreeMap::new();
+    // R² of a number counts by how much the node's numbers vary.
+    let summary = run.summary.as_ref();
+    let is_number = summary.is_some_and(|summary| summary.target.is_some());
+    let of_numbers = run.nodes.iter().filter(|_| is_number);
+    let variations: BTreeMap<&str, f64> = of_numbers
+        .map(|node| (node.node_id.as_str(), node.weight))
+        .collect();
+    let mut newest: BTreeMap<_, (f64, f64)> = BTreeMap::new();
     let (mut wire, mut train_seconds, mut multiply_adds) = (0.0, 0.0, Some(0.0));
     for (round, records) in run.by_round() {
         for record in records {
@@ -65,18 +73,13 @@ pub(crate) fn effort(run: &Run, target: f64) -> Option<Effort> {
                 .map(|(sum, more)| sum + more as f64);
             train_seconds += known(record.train_seconds).unwrap_or(0.0);
             if let Some(accuracy) = known(record.accuracy) {
-                newest.insert(record.node_id, (accuracy, record.test_samples));
+                let variation = variations.get(record.node_id.to_string().as_str());
+                let weight = variation.copied().unwrap_or(f64::from(record.test_samples));
+                newest.insert(record.node_id, (accuracy, weight));
             }
         }
-        let samples: f64 = newest
-            .values()
-            .map(|(_, samples)| f64::from(*samples))
-            .sum();
-        let right: f64 = newest
-            .values()
-            .map(|(accuracy, samples)| accuracy * f64::from(*samples))
-            .sum();
-        if samples > 0.0 && right / samples >= target {
+        let weights: f64 = newest.values().map(|(_, weight)| weight).sum();
+        if weights > 0.0 && summary::weighted_mean(newest.values().copied()) >= target {
             let n_nodes = nodes.len() as f64;
             let (bytes_per_node, multiply_adds_per_node) =
                 (wire / n_nodes, multiply_adds.map(|sum| sum / n_nodes));
@@ -236,6 +239,20 @@ mod tests {
                 ..second
             })
         );
+    }
+
+    /// R² counts by how much each node's numbers vary: (25.1 · 30 + 50.1 · 20 + 65.1 · 10) / 60 is 40.1 % after round 1.
+    #[test]
+    fn nodes_that_predict_a_number_count_as_in_the_table() {
+        let mut summary = fixtures::summary(1);
+        summary.target = Some("stay".into());
+        for (node, variation) in summary.per_node.iter_mut().zip([30.0, 20.0, 10.0]) {
+            node.variation = Some(variation);
+        }
+        let folder = std::path::Path::new("x");
+        let run = Run::finished(folder, "x".into(), summary, fixtures::records(1));
+        let rounds = |target| effort(&run, target).map(|effort| effort.rounds);
+        assert_eq!((rounds(0.40), rounds(0.41)), (Some(1), Some(2)));
     }
 
     /// The node of 90.1 % rests in round 2. It still counts with the 65.1 % of round 1, and costs nothing.

@@ -149,7 +149,7 @@ fn loss(run: &Run) -> Option<Plot> {
         label: "loss (nats)",
         unit: lines::Unit::Number,
         spread: spread(by_round(run, |record| record.loss)),
-        others: vec![("median training loss", medians(by_round(run, |record| (record.n_samples > 0).then_some(record.train_loss))))],
+        others: vec![("median training loss", medians(by_round(run, |record| record.training_loss().filter(|_| record.n_samples > 0))))],
     }
     .draw()
 }

@@ -266,7 +266,10 @@ impl Trainers for Models {
 
     fn end(&mut self, member: usize) -> Result<Outcome, WorkError> {
         let outcome = self.outcome(member)?;
-        if let Outcome::Trained(update) = &outcome {
+        // Where tables are prepared nothing is trained.
+        if let Outcome::Trained(update) = &outcome
+            && update.multiply_adds > 0
+        {
             let round = self.nodes[member].mind.trained.unwrap_or_default();
             self.progress
                 .train(round, update.n_samples, update.train_loss);

@@ -131,7 +131,9 @@ impl Progress {
                 let sum = self.sums.entry(record.round).or_default();
                 sum.nodes += 1;
                 sum.enter(record);
-                self.train(record.round, record.n_samples, record.train_loss);
+                if let Some(loss) = record.training_loss() {
+                    self.train(record.round, record.n_samples, loss);
+                }
                 self.sums.retain(|_, sum| sum.nodes < self.nodes);
             }
             // Somebody has trained after that round.

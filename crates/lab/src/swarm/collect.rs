@@ -87,16 +87,16 @@ pub(crate) struct Run<'a> {
     pub(crate) effective_config: serde_json::Value,
 }
 
-/// Returns the highest mean accuracy of a round, weighted by test samples, over the rounds in which all nodes that were
+/// Returns the highest mean accuracy of a round, weighted as that of the last round is, over the rounds in which all nodes that were
 /// ever evaluated are. With a share of the nodes in each round that is the last alone.
-fn best_round(records: &[&RoundRecord]) -> Option<f64> {
-    let mut rounds: BTreeMap<Round, Vec<(f64, u32)>> = BTreeMap::new();
+fn best_round(records: &[&RoundRecord], weight_of: impl Fn(&RoundRecord) -> f64) -> Option<f64> {
+    let mut rounds: BTreeMap<Round, Vec<(f64, f64)>> = BTreeMap::new();
     for record in records {
         if let Some(accuracy) = record.accuracy.filter(|accuracy| accuracy.is_finite()) {
             rounds
                 .entry(record.round)
                 .or_default()
-                .push((accuracy, record.test_samples));
+                .push((accuracy, weight_of(record)));
         }
     }
     let most = rounds.values().map(Vec::len).max()?;
@@ -116,6 +116,13 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         .iter()
         .map(|record| facts(record, ready[&record.round]))
         .collect();
+    // R² of a number counts by how much the node's numbers vary.
+    let variation = |observed: &Observed| Some((observed.node_id, observed.yardstick.variation?));
+    let variations: BTreeMap<NodeId, f64> = observed.iter().filter_map(variation).collect();
+    let weight_of = |record: &RoundRecord| {
+        let variation = variations.get(&record.node_id).copied();
+        variation.unwrap_or(f64::from(record.test_samples))
+    };
     let last = Last::of(&per_node);
     let accuracies = last.accuracies();
     let mean_accuracy = last.weighted(|node| node.accuracy);
@@ -136,7 +143,7 @@ pub(crate) fn summarise(run: Run<'_>, observed: &[Observed], failed_nodes: Vec<F
         mean_accuracy,
         unweighted_mean_accuracy: summary::mean(&accuracies),
         worst_tenth_accuracy: summary::worst_tenth(&accuracies),
-        best_round_accuracy: best_round(&records),
+        best_round_accuracy: best_round(&records, weight_of),
         majority_class_accuracy,
         per_node,
         failed_nodes,
@@ -388,9 +395,14 @@ mod tests {
             record(3, Some(0.5), 1),
             record(3, Some(0.5), 3),
         ];
-        let best = best_round(&records.iter().collect::<Vec<_>>()).unwrap();
+        let records: Vec<&RoundRecord> = records.iter().collect();
+        let by_samples = |record: &RoundRecord| f64::from(record.test_samples);
+        let best = best_round(&records, by_samples).unwrap();
         assert!((best - 0.75).abs() < 1e-12, "{best}");
-        assert_eq!(best_round(&[&record(1, None, 1)]), None);
+        assert_eq!(best_round(&[&record(1, None, 1)], by_samples), None);
+        // By other weights round 3 stays as it is, and round 1 is (3 * 0.6 + 0.8) / 4.
+        let best = best_round(&records, |record| 4.0 - by_samples(record)).unwrap();
+        assert!((best - 0.65).abs() < 1e-12, "{best}");
     }
 
     #[test]

@@ -167,7 +167,8 @@ impl View {
 /// Returns a node's last results in columns.
 fn results(status: &Status) -> String {
     let record = status.last_record.as_ref();
-    let loss = record.map_or("-".into(), |record| format!("{:.3}", record.train_loss));
+    let loss = record.and_then(RoundRecord::training_loss);
+    let loss = loss.map_or("-".into(), |loss| format!("{loss:.3}"));
     let (label, score) = score(&status.score, record.and_then(RoundRecord::score));
     let moved = bytes(status.traffic.sent.wire + status.traffic.received.wire);
     format!(

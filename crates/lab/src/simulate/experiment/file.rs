@@ -30,9 +30,13 @@ impl Experiment {
     /// # Errors
     /// Names the first key that is unknown or of the wrong type.
     pub(crate) fn parse(text: &str, folder: &Path) -> Result<Self, ConfigError> {
-        let table: toml::Table = text
-            .parse()
-            .map_err(|error: toml::de::Error| ConfigError(error.message().to_owned()))?;
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| {
+            let start = error.span().map_or(0, |span| span.start.min(text.len()));
+            let line = text.as_bytes()[..start]
+                .iter()
+                .filter(|byte| **byte == b'\n');
+            ConfigError(format!("line {}: {}", line.count() + 1, error.message()))
+        })?;
         let mut experiment = Self {
             folder: folder.to_owned(),
             ..Self::default()
@@ -73,7 +77,8 @@ impl Experiment {
             "toy_floats" => self.toy_floats = Some(count(&value, 0)?),
             "seeds" => {
                 let seed = |value: &toml::Value| u64::try_from(value.as_integer()?).ok();
-                self.seeds = list(&value, seed).ok_or_else(|| wrong("a list of whole numbers"))?;
+                self.seeds = list(&value, seed)
+                    .ok_or_else(|| wrong("a list of whole numbers, at least one"))?;
             }
             "set" => self.set = assignments(value.as_table().ok_or_else(|| wrong("a table"))?)?,
             "grid" => {
@@ -209,8 +214,11 @@ mod tests {
             "the grid has no value for `rounds`"
         );
         for seeds in ["seeds = [-1]", "seeds = []"] {
-            assert_eq!(error(seeds), "`seeds`: expected a list of whole numbers");
+            let expected = "`seeds`: expected a list of whole numbers, at least one";
+            assert_eq!(error(seeds), expected);
         }
+        let comma = error("data = 'digits'\n[set]\n\"training.learning_rate\" = 0,5\n");
+        assert!(comma.starts_with("line 3: "), "{comma}");
         assert_eq!(
             error("variant = []"),
             "`variant`: expected `[[variant]]` tables"
