@@ -1,8 +1,10 @@
 """Uses every part of the installed package in a new folder, and fails where it does not do what it says."""
 import collections
 import json
+import os
 import pathlib
 import random
+import signal
 import subprocess
 import sys
 import threading
@@ -20,6 +22,7 @@ def main(folder):
     model_of(run, tables[0])
     numbers(folder)
     digits(folder)
+    is_interrupted(folder / "interrupted")
     federation(folder / "real", tables)
     errors(folder)
     print(f"a swarm and a simulation of own tables, a model, a federation of {len(WARDS)} by ticket")
@@ -83,10 +86,11 @@ def model_of(run, path):
     expect("the model is closed", model, rows)
     killed = run.model(1)
     killed._process.kill()
-    expect("ended with exit code -9", killed, rows)
+    expect("ended by SIGKILL", killed, rows)
     expect("the model is closed", killed, rows)
     held_to_predict(run, path, found)
     ends_with_its_program(run)
+    outlives_forks(run, rows)
 
 
 def ends_with_its_program(run):
@@ -99,6 +103,41 @@ def ends_with_its_program(run):
     while server.exists():
         assert time.monotonic() < end, "the server outlived its program"
         time.sleep(0.05)
+
+
+def outlives_forks(run, rows):
+    """A fork that ends takes nothing along, and one that goes on does not keep the server."""
+    model = run.model(1)
+    told, said = os.pipe()
+    sys.stdout.flush()
+    if (fork := os.fork()) == 0:
+        os.close(told)
+        sys.exit(0)
+    os.waitpid(fork, 0)
+    assert model(rows[:1]) and pathlib.Path(model._log).exists()
+    if (fork := os.fork()) == 0:
+        os.close(said)
+        os.read(told, 1)
+        os._exit(0)
+    began = time.monotonic()
+    model.close()
+    assert time.monotonic() - began < 5, "a fork kept the server"
+    os.close(said)
+    os.waitpid(fork, 0)
+
+
+def is_interrupted(folder):
+    """Ctrl-C of the program that simulates leaves what can be gone on from."""
+    code = "import fednode, sys; fednode.simulate(out=sys.argv[1], data='digits', nodes=3, rounds=100000, model='mlp')"
+    process = subprocess.Popen([sys.executable, "-c", code, folder], stderr=subprocess.PIPE)
+    end = time.monotonic() + 60
+    while not folder.exists():
+        assert process.poll() is None and time.monotonic() < end, "the simulation has not begun"
+        time.sleep(0.1)
+    time.sleep(4)  # Some rounds.
+    process.send_signal(signal.SIGINT)
+    assert b"KeyboardInterrupt" in process.communicate(timeout=60)[1]
+    assert (folder / "snapshot").exists(), list(folder.iterdir())
 
 
 def ask(model, rows, answers, place):
@@ -147,6 +186,7 @@ def digits(folder):
         expect("images[0]", model, [b"no image"])
         assert len(model([grey_png(8, 8) + bytes(1 << 20)] * 20)) == 20, "21 MB of images"
         expect("cannot be read", model, ["missing.png"])
+        expect("scale images first", model, [grey_png(8, 8) + bytes(8 << 20)])
 
 
 def grey_png(width, height):
@@ -197,6 +237,12 @@ def errors(folder):
     expect("node.toml", fednode.Node, folder)
     expect("not both", fednode.load)
     expect("no_such.safetensors", fednode.load, folder / "no_such.safetensors")
+    expect("above 0", fednode.simulate, data="digits", lr=-1)
+    taken = folder / "taken"
+    taken.mkdir()
+    (taken / "summary.json").write_text("{}")
+    # What lies there is of another run.
+    expect("is not empty: name another folder with --out", fednode.swarm, data="digits", out=taken)
     code = expect("missing.csv", fednode.swarm, own=["csv:missing.csv,label=x"] * 2)
     assert code == 4, code
 

@@ -5,12 +5,17 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterable, Mapping
 from typing import Any, Union
 
 # What a flag may be: a word, True for a flag without a value, several words, or keys with values for `--set`.
 Flag = Union[str, int, float, bool, None, os.PathLike[str], Iterable[Any], Mapping[str, Any]]
+
+
+# How many seconds a program has to save what it has, once it is asked to end.
+GRACE = 60.0
 
 
 class Error(Exception):
@@ -65,12 +70,13 @@ def words(**flags: Flag) -> list[str]:
             found.append(flag)
         elif isinstance(value, Mapping):
             for key, inner in value.items():
-                found += [flag, f"{key}={_word(inner)}"]
+                found.append(f"{flag}={key}={_word(inner)}")
         elif isinstance(value, Iterable) and not isinstance(value, (str, os.PathLike)):
             for inner in value:
-                found += [flag, _word(inner)]
+                found.append(f"{flag}={_word(inner)}")
         else:
-            found += [flag, _word(value)]
+            # In one word: a value may begin with `-`.
+            found.append(f"{flag}={_word(value)}")
     return found
 
 
@@ -86,22 +92,52 @@ def run(*command: Union[str, os.PathLike[str]], text: Union[str, None] = None) -
     `run("algorithms")` is `fednode algorithms --json`. `text` is its standard input.
     """
     line = [os.fspath(program()), *(os.fspath(word) for word in command), "--json"]
-    done = subprocess.run(line, input=text or "", capture_output=True, encoding="utf-8", errors="replace")
-    if done.returncode != 0:
-        raise Error(complaint(done.stderr, done.returncode), done.returncode)
+    code, told, complained = _ended(line, text or "")
+    if code != 0:
+        raise Error(complaint(complained, code), code)
     try:
-        return json.loads(done.stdout) if done.stdout.strip() else None
+        return json.loads(told) if told.strip() else None
     except json.JSONDecodeError:
         pass
     try:
-        return [json.loads(said) for said in done.stdout.splitlines() if said.strip()]
+        return [json.loads(said) for said in told.splitlines() if said.strip()]
     except json.JSONDecodeError:
         raise Error(f"`fednode {command[0]}` says nothing in JSON: call it on a command line", 2) from None
+
+
+def _ended(line: list[str], text: str) -> tuple[int, str, str]:
+    """Runs a program to its end: its exit code, what it printed, and what it complained of.
+
+    Ctrl-C and other exceptions ask the program once to end, and it saves what it has, as on a command line. Ctrl-C while it does
+    so asks it again, and it ends at once. It has a session of its own, so that a terminal does not ask it besides.
+    """
+    with subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8",
+                          errors="replace", start_new_session=True) as process:
+        try:
+            told, complained = process.communicate(text)
+        except BaseException:
+            for _ in range(2):
+                process.send_signal(signal.SIGINT)
+                try:
+                    process.communicate(timeout=GRACE)
+                    break
+                except KeyboardInterrupt:
+                    continue
+                except subprocess.TimeoutExpired:
+                    break
+            process.kill()
+            raise
+    return process.returncode, told, complained
 
 
 def complaint(said: str, code: int) -> str:
     """The line in which a program says what went wrong."""
     lines = [line for line in said.splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("error: ")]
-    line = errors[-1].removeprefix("error: ") if errors else (lines[-1] if lines else "")
-    return line or f"`fednode` ended with exit code {code}"
+    if errors:
+        return errors[-1].removeprefix("error: ")
+    if code < 0:
+        why = ", as systems do that run out of memory" if -code == signal.SIGKILL else ""
+        last = f"; its last line was: {lines[-1]}" if lines else ""
+        return f"`fednode` was ended by {signal.Signals(-code).name}{why}{last}"
+    return lines[-1] if lines else f"`fednode` ended with exit code {code}"

@@ -59,7 +59,7 @@ class Model:
         with open(log, "wb") as file:
             process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=file, start_new_session=True)
         self._process, self._log = process, log
-        self._end = weakref.finalize(self, _end, process, folder)
+        self._end = weakref.finalize(self, _end, process, folder, os.getpid())
         self._lock = threading.Lock()
         # A proxy of the environment is for other machines.
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
@@ -128,15 +128,21 @@ class Model:
 
     def _failure(self) -> Error:
         code = self._process.wait()
-        said = pathlib.Path(self._log).read_bytes().decode("utf-8", "replace")
+        said = ""
+        with contextlib.suppress(OSError):
+            said = pathlib.Path(self._log).read_bytes().decode("utf-8", "replace")
         self.close()
         return Error(command.complaint(said, code), code)
 
 
-def _end(process: "subprocess.Popen[bytes]", folder: str) -> None:
+def _end(process: "subprocess.Popen[bytes]", folder: str, owner: int) -> None:
     """Ends a server. It also ends when its standard input closes, which is when this program is gone."""
+    if os.getpid() != owner:
+        return  # A fork has a copy of all, and the server is not its own.
     if process.stdin is not None:
         process.stdin.close()
+    # A fork that still runs holds another end of that input.
+    process.terminate()
     try:
         process.wait(10)
     except subprocess.TimeoutExpired:
@@ -196,11 +202,13 @@ def _parts(samples: Iterable[Any]) -> Iterator[list[bytes]]:
     """Encodes samples, and divides them among requests that the server takes."""
     part: list[bytes] = []
     size = 0
-    for sample in samples:
+    for place, sample in enumerate(samples):
         try:
             encoded = json.dumps(sample, allow_nan=False).encode()
         except (TypeError, ValueError) as error:
             raise Error(f"a sample cannot be sent: {error}", 4) from None
+        if len(encoded) > MOST_BYTES:
+            raise Error(f"sample {place} has {len(encoded) / 2**20:.1f} MiB, and a request {MOST_BYTES >> 20} at most: scale images first", 4)
         if part and (len(part) == MOST or size + len(encoded) > MOST_BYTES):
             yield part
             part, size = [], 0

@@ -86,12 +86,12 @@ class Run:
         """The nodes as a data frame, a row per node. It needs pandas."""
         return _pandas().json_normalize(self.nodes)
 
-    def model(self, node: int) -> Model:
-        """The model of a node, which are counted from 1. A simulation keeps none."""
+    def model(self, node: int, *, backbone: Optional[Path] = None, threads: int = 1) -> Model:
+        """The model of a node, which are counted from 1. A simulation keeps none. `backbone` and `threads` are those of `load`."""
         file = self.folder / "models" / f"{node}.safetensors"
         if not file.is_file():
             raise Error(f"`{self.folder}` holds no model of node {node}: a swarm keeps one per node, a simulation none", 4)
-        return load(file)
+        return load(file, backbone=backbone, threads=threads)
 
 
 def _pandas() -> Any:
@@ -123,10 +123,12 @@ def simulate(*, out: Optional[Path] = None, own: Optional[Iterable[str]] = None,
 
 def _whole(kind: str, out: Optional[Path], flags: dict[str, Flag]) -> Run:
     folder = pathlib.Path(tempfile.mkdtemp(prefix="fednode-")) / "run" if out is None else pathlib.Path(out)
+    summary = folder / "summary.json"
+    was_there = summary.exists()
     try:
-        command.run(kind, "--out", folder, *command.words(**flags))
-    except Error as error:
-        if (folder / "summary.json").is_file():
+        command.run(kind, *command.words(out=folder, **flags))
+    except BaseException as error:
+        if isinstance(error, Error) and summary.is_file() and not was_there:
             raise Error(f"{error}; what there is lies in `{folder}`", error.code) from None
         if out is None:
             shutil.rmtree(folder.parent, ignore_errors=True)
