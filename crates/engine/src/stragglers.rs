@@ -55,11 +55,6 @@ impl Stragglers {
         }
     }
 
-    /// Tells whether no round was closed since the machine began.
-    pub(crate) fn are_of_first_round(&self) -> bool {
-        self.closings.len() <= 1
-    }
-
     /// A member said an update. Tells whether it is its first of that round.
     pub(crate) fn on_update(
         &mut self,

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use common::{averaging, blob, heard, id, proxies, trained};
 use fednode_core::spec::Extension;
 use fednode_core::{
-    AdvertId, Body, ClosingId, ExpertOffer, FederationSpec, Local, Role, Round, Timestamp,
+    AdvertId, AggregationPlan, Body, ClosingId, ExpertId, ExpertOffer, FederationSpec, Local,
+    NodeId, PlanRow, Role, Round, Slot, Source, Timestamp,
 };
 use fednode_engine::{Aggregator, Head, Input, Node, Note, Output, Phase, State};
 
@@ -196,6 +197,53 @@ fn the_first_added_round_waits_for_whom_the_last_closing_counts() {
     assert!(waits.iter().any(|wait| *wait <= 2 * grace), "{waits:?}");
     let waits = [1, 2].map(|me| closes_after(me, true));
     assert!(waits.contains(&Some(0)), "{waits:?}");
+}
+
+/// A plan in which node 1 mixes its own expert with those of 2 and 3.
+fn planned() -> State {
+    let source = |owner: u8| Source {
+        expert: ExpertId {
+            owner: id(owner),
+            slot: Slot(0),
+        },
+        similarity: 1.0,
+        weight: 0.25,
+    };
+    let mean = blob("the mean of round 3");
+    let rows = vec![PlanRow {
+        slot: Slot(0),
+        sources: [1, 2, 3].map(source).into(),
+    }];
+    State {
+        plan: Some(AggregationPlan {
+            round: Round(1),
+            lineage: mean.id,
+            rows,
+        }),
+        ..State::new(Some(mean), mean.id)
+    }
+}
+
+fn owners(node: &Node) -> Vec<NodeId> {
+    let sources = &node.plan().unwrap().rows[0].sources;
+    sources.iter().map(|source| source.expert.owner).collect()
+}
+
+#[test]
+fn a_node_with_another_key_is_the_one_that_its_plan_means() {
+    let spec = Arc::new(agreed());
+    let before = Node::restore(spec.clone(), id(1), None, planned());
+    let again = Node::restore(spec, id(9), None, before.checkpoint());
+    assert_eq!(owners(&again), [9, 2, 3].map(id));
+}
+
+#[test]
+fn what_a_revoked_node_has_sent_is_mixed_no_more() {
+    let mut node = Node::restore(Arc::new(agreed()), id(1), None, planned());
+    for input in [Input::Start, Input::Revoked { node: id(2) }] {
+        node.handle(NOW, input);
+    }
+    assert_eq!(owners(&node), [1, 3].map(id));
 }
 
 #[test]

@@ -199,8 +199,10 @@ impl Exchanging {
         let round = shared.memory.round;
         let may_act = !shared.view.company().has_aggregator() && self.exchange.acting.is_none();
         let is_over = self.exchange.patience(shared) >= Patience::GraceOver;
-        let has_all = is_over || acting::are_back(shared, round);
-        if may_act && has_all && self.lacks_mean_of(round) && acting::is_first_of_all(shared, round)
+        if may_act
+            && self.lacks_mean_of(round)
+            && acting::is_first_of_all(shared, round)
+            && (is_over || acting::are_back(shared, round))
         {
             self.on_turn_to_act(shared, round);
         }

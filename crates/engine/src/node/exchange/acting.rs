@@ -274,12 +274,16 @@ pub(in crate::node) fn is_first_of_all(shared: &Shared, round: Round) -> bool {
         && place_in_line(shared, round) == 0
 }
 
-/// Tells whether all have spoken whom the last closing counts, in the first round since this node was started. After an end members
-/// come back one after the other, so whoever is not here yet is not gone.
+/// Tells whether all have spoken whom the last closing counts, in the first round that was added after an end. There members come back
+/// one after the other, so whoever is not here yet is not gone.
 pub(in crate::node) fn are_back(shared: &Shared, round: Round) -> bool {
+    let end = shared.schedule.since();
+    if end == Round::ZERO || round != end.next() {
+        return true;
+    }
     let gone = shared.gone();
     let mut unheard = unheard(shared, round).into_iter();
-    !shared.stragglers.are_of_first_round() || unheard.all(|node| gone.contains(&node))
+    unheard.all(|node| gone.contains(&node))
 }
 
 /// Tells whether as many updates of a round were heard as a closing of it must count.
