@@ -31,8 +31,8 @@ impl Report for Answer {
         let served = composition.map(|made_of| format!("\nserved: {made_of}\n"));
         let served = served.unwrap_or_default();
         let Some(planned_in) = self.0.planned_in else {
-            let text = "no plan: this node has mixed no expert of others. The first plan is made once proxies were exchanged; under masks, \
-                        and with algorithms that exchange no experts, there is none.";
+            let text = "no plan is in force. One is made once proxies were exchanged, in the beginning and every `refresh_every` rounds; \
+                        under masks, and with algorithms that exchange no experts, there is none.";
             return format!("{text}\n{served}");
         };
         let columns = [
