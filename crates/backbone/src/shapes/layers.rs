@@ -15,8 +15,7 @@ struct Window {
 }
 
 impl Window {
-    /// Reads the attributes of a node. Where these need not say it, `inferred` is the kernel's shape.
-    fn of(call: &Call, spatial: usize, inferred: Option<&[usize]>) -> Result<Self, String> {
+    fn of(call: &Call, spatial: usize) -> Result<Self, String> {
         let list =
             |name: &str, usual: usize, length: usize, least: i64| -> Result<Vec<usize>, String> {
                 let Some(given) = call.ints(name)? else {
@@ -28,11 +27,9 @@ impl Window {
                 }
                 Ok(given.iter().map(|&value| value as usize).collect())
             };
-        let kernel = match (call.ints("kernel_shape")?, inferred) {
-            (Some(_), _) => list("kernel_shape", 1, spatial, 1)?,
-            (None, Some(inferred)) => inferred.to_vec(),
-            (None, None) => return Err("does not say its `kernel_shape`".to_owned()),
-        };
+        if call.ints("kernel_shape")?.is_none() {
+            return Err("does not say its `kernel_shape`".to_owned());
+        }
         let pads = list("pads", 0, 2 * spatial, 0)?;
         let pads = match call.text("auto_pad")?.unwrap_or("NOTSET") {
             "NOTSET" => Some(
@@ -45,7 +42,7 @@ impl Window {
             _ => return Err("has an `auto_pad` that is not taken".to_owned()),
         };
         Ok(Self {
-            kernel,
+            kernel: list("kernel_shape", 1, spatial, 1)?,
             strides: list("strides", 1, spatial, 1)?,
             dilations: list("dilations", 1, spatial, 1)?,
             pads,
@@ -81,7 +78,7 @@ impl Window {
 pub(crate) fn conv(call: &Call) -> Result<Outcome, String> {
     let (value, weight) = (call.input(0)?, call.input(1)?);
     let spatial = value.rank().saturating_sub(2);
-    let window = Window::of(call, spatial, weight.dims.get(2..))?;
+    let window = Window::of(call, spatial)?;
     let groups = call.int("group")?.unwrap_or(1);
     let groups = usize::try_from(groups).ok().filter(|&groups| groups > 0);
     let groups = groups.ok_or("has no groups")?;
@@ -112,7 +109,7 @@ pub(crate) fn pool(call: &Call) -> Result<Outcome, String> {
     let (Some(outer), Some(sizes)) = (value.dims.get(..2), value.dims.get(2..)) else {
         return Err(format!("pools {}", shape(&value.dims)));
     };
-    let window = Window::of(call, sizes.len(), None)?;
+    let window = Window::of(call, sizes.len())?;
     if window.dilations.iter().any(|&dilation| dilation != 1) {
         return Err("has dilations".to_owned());
     }
