@@ -257,7 +257,13 @@ impl Model {
         if !path.exists() {
             return Self::under_way(state, about);
         }
-        let model = read_json(&state.join(final_model::FOLDER).join("card.json"))?;
+        let model: ModelCard = read_json(&state.join(final_model::FOLDER).join("card.json"))?;
+        if model.round == Round::ZERO {
+            let state = state.display();
+            eprintln!(
+                "note: the node of `{state}` took part in no round, so its model has learned nothing of its rows"
+            );
+        }
         Ok(Self {
             card: about.card(model),
             params: read_params(&path)?,
