@@ -68,6 +68,16 @@ mod tests {
     use crate::FederationSpec;
 
     #[test]
+    fn numbers_that_32_bits_cannot_tell_apart_are_at_fault() {
+        let fault = |range| {
+            let name = "y".into();
+            Target { name, range }.fault().is_some()
+        };
+        assert!(!fault([2020.0, 2025.0]) && !fault([-1.0, 1.0]));
+        assert!(fault([1e8, 1e8 + 100.0]) && fault([5.0, 5.0]));
+    }
+
+    #[test]
     fn the_ends_of_the_range_are_minus_one_and_one() {
         let target = Target {
             name: "y".into(),

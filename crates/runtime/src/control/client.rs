@@ -36,8 +36,8 @@ pub enum ClientError {
         /// Who holds it.
         owner: String,
     },
-    /// `control.json` cannot be read.
-    #[error("control file of {folder} cannot be read: {source}")]
+    /// `control.json` or the lock of the folder cannot be read.
+    #[error("control file or lock of {folder} cannot be read: {source}")]
     File {
         /// The state folder.
         folder: String,
@@ -92,7 +92,8 @@ impl Client {
             Ok(Some(control)) => Ok(Self { control }),
             Ok(None) => Err(match fednode_store::holder(state) {
                 Ok(Some(owner)) => ClientError::Silent { folder, owner },
-                _ => ClientError::NotRunning(folder),
+                Ok(None) => ClientError::NotRunning(folder),
+                Err(source) => ClientError::File { folder, source },
             }),
             Err(source) => Err(ClientError::File { folder, source }),
         }
