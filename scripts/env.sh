@@ -5,6 +5,14 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # One target directory outside the checkout, so that another clone need not build everything again.
 export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/fednode/target}
 
+# Some programs hold the path of the checkout that they were built in. Those of another checkout are built anew.
+built_in=$CARGO_TARGET_DIR/.checkout
+if [ "$(cat "$built_in" 2>/dev/null)" != "$root" ]; then
+    grep -rl --include='*.rs' CARGO_MANIFEST_DIR "$root"/{crates,daemon,bootstrap,tests} | xargs -r -d '\n' touch
+    mkdir -p "$CARGO_TARGET_DIR" && echo "$root" >"$built_in"
+fi
+unset built_in
+
 # install_packages NAME…: installs missing packages with apt. On other systems than Debian it names them.
 install_packages() {
     local missing=()

@@ -49,6 +49,8 @@ fn jobs_that_share_the_runs_make_the_table_of_one_that_plays_all() {
     let (alone, shared) = (folder.path().join("alone"), folder.path().join("shared"));
     let listed = json_of(&run(simulate(&file, &shared, &["--list"])));
     assert_eq!(listed["runs"].as_array().unwrap().len(), 4);
+    let of_one_job = json_of(&run(simulate(&file, &shared, &["--list", "--run", "2/3"])));
+    assert_eq!(of_one_job["runs"], serde_json::json!([listed["runs"][1]]));
     let whole = run(simulate(&file, &alone, &[]));
     let first = run(simulate(&file, &shared, &["--run", "2/3"]));
     let said = String::from_utf8_lossy(&first.stderr);

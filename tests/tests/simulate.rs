@@ -330,10 +330,12 @@ fn a_run_with_liars_shows_the_honest_nodes() {
             "{lies}: an honest node was banned"
         );
         assert_eq!(summary["effective_config"]["simulation"]["lies"], lies);
-        summary["mean_accuracy"].as_f64().unwrap()
+        let accuracy = summary["mean_accuracy"].as_f64().unwrap();
+        (accuracy, summary["partition_hash"].clone())
     };
-    let (absent, flipped) = (play("absent:3"), play("repeated:3"));
+    let ((absent, honest), (flipped, lied)) = (play("absent:3"), play("repeated:3"));
     assert!(flipped < absent, "{flipped} with liars, {absent} without");
+    assert_eq!(honest, lied, "nodes of the two runs are pairs");
     let out = folder.path().join("wrong");
     let refused = simulate(&out, &["--lies", "flip:3"]).output().unwrap();
     let text = String::from_utf8_lossy(&refused.stderr);

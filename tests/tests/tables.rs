@@ -341,6 +341,54 @@ fn sources_that_do_not_go_together_are_refused() {
     assert_fails(&run(command), 4, &["`well`", "give them the same names"]);
 }
 
+/// Runs a swarm of two sources.
+fn swarm_of(folder: &Path, sources: [&str; 2]) -> Output {
+    let mut command = fednode();
+    let [one, other] = sources;
+    command.args(["swarm", "--device", "cpu", "--own", one, "--own", other]);
+    command.arg("--out").arg(folder.join("x"));
+    run(command)
+}
+
+#[test]
+fn a_table_that_says_nothing_is_refused_before_anything_runs() {
+    let folder = tempfile::tempdir().unwrap();
+    let good = hospital(folder.path(), "good.csv", 60, 40, ',');
+    let useless = folder.path().join("useless.csv");
+    // One column never differs, and in the other each value occurs once.
+    let rows = (0..40).map(|row| format!("yes,note {row},{}\n", row % 2));
+    let text = "asked,remark,grade\n".to_owned() + &rows.collect::<String>();
+    std::fs::write(&useless, text).unwrap();
+    let refused = swarm_of(folder.path(), [&source(&good), &source(&useless)]);
+    let words = ["useless.csv", "has no column that can be learned from"];
+    assert_fails(&refused, 4, &words);
+}
+
+#[test]
+fn images_of_another_size_are_refused_with_the_option_that_makes_them_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = |name: &str, width: u32| {
+        let images = folder.path().join(name);
+        for class in ["a", "b"] {
+            std::fs::create_dir_all(images.join(class)).unwrap();
+            for number in 0..6_u8 {
+                let pixel = image::Luma([20 * number + u8::from(class == "b")]);
+                let picture = image::GrayImage::from_pixel(width, 8, pixel);
+                let path = images.join(class).join(format!("{number}.png"));
+                picture.save(path).unwrap();
+            }
+        }
+        format!("folder:{}", images.display())
+    };
+    let (small, large) = (images("small", 8), images("large", 12));
+    let refused = swarm_of(folder.path(), [&small, &large]);
+    let words = [
+        "samples of 1x8x12 numbers, not 1x8x8",
+        ",resize=HEIGHTxWIDTH",
+    ];
+    assert_fails(&refused, 4, &words);
+}
+
 #[test]
 fn test_rows_are_those_that_the_owner_names() {
     let folder = tempfile::tempdir().unwrap();

@@ -362,7 +362,7 @@ mod tests {
         );
         assert_eq!(
             wrong("shard = \"3/2\""),
-            "`shard`: shard `3/2` is not of the form I/N with I from 1 to N, as 2/5"
+            "`shard`: `3/2` is not of the form I/N with I from 1 to N, as 2/5"
         );
     }
 

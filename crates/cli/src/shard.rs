@@ -23,7 +23,7 @@ impl Shard {
 
 /// A text is no shard.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("shard `{0}` is not of the form I/N with I from 1 to N, as 2/5")]
+#[error("`{0}` is not of the form I/N with I from 1 to N, as 2/5")]
 pub struct NoShard(String);
 
 impl FromStr for Shard {

@@ -56,15 +56,11 @@ impl StateArgs {
         }
     }
 
-    /// Returns what the owner allows to be released: by the node.toml of this state folder, which is the one that was named, the
-    /// one that commands find here, or the one beside the folder. Another node's says nothing of this one.
-    ///
-    /// # Errors
-    /// As [`StateArgs::config`].
-    pub fn owners_budget(&self) -> anyhow::Result<OwnersBudget> {
-        let config = self.config()?;
+    /// Returns the settings of the node whose state folder is meant, if its node.toml is found: it was named, it is the one that
+    /// commands find here, or it lies beside the folder. Another node's says nothing of this one.
+    fn of_folder(&self) -> anyhow::Result<Option<Config>> {
         let place = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        let state = place(&config.storage.state);
+        let state = place(&self.folder()?);
         let beside = state.parent().map(|parent| parent.join(DEFAULT_FILE));
         let candidates = [
             self.config.clone().map(Some),
@@ -74,9 +70,33 @@ impl StateArgs {
         for file in candidates.into_iter().flatten() {
             let found = layers::resolve(&toml::Table::new(), file.as_deref())?;
             if place(&found.storage.state) == state {
-                return Ok(found.owners_budget());
+                return Ok(Some(found));
             }
         }
+        Ok(None)
+    }
+
+    /// Returns the settings of the node that is meant, also where only its state folder is named.
+    ///
+    /// # Errors
+    /// As [`StateArgs::config`].
+    pub fn config_of_node(&self) -> anyhow::Result<Config> {
+        match self.of_folder()? {
+            Some(config) => Ok(config),
+            None => self.config(),
+        }
+    }
+
+    /// Returns what the owner allows to be released; nothing is bounded where no node.toml says so.
+    ///
+    /// # Errors
+    /// As [`StateArgs::config`].
+    pub fn owners_budget(&self) -> anyhow::Result<OwnersBudget> {
+        if let Some(config) = self.of_folder()? {
+            return Ok(config.owners_budget());
+        }
+        let state = self.folder()?;
+        let state = state.canonicalize().unwrap_or(state);
         Ok(OwnersBudget {
             epsilon: None,
             delta: releases::DELTA,
@@ -138,5 +158,28 @@ mod tests {
         std::fs::write(state.join("federation"), "").unwrap();
         assert_eq!(meant(folder.path()), state);
         assert_eq!(meant(&state), state);
+    }
+
+    #[test]
+    fn a_state_folder_leads_to_the_settings_beside_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (state, file) = (
+            folder.path().join("state"),
+            folder.path().join(DEFAULT_FILE),
+        );
+        std::fs::create_dir(&state).unwrap();
+        let named = StateArgs::of(state.clone());
+        assert_eq!(
+            named.config_of_node().unwrap().device,
+            Config::default().device
+        );
+        let text = format!(
+            "device = \"cpu\"\nstorage.state = \"{}\"\n",
+            state.display()
+        );
+        std::fs::write(&file, text).unwrap();
+        assert_eq!(named.config_of_node().unwrap().device, "cpu");
+        std::fs::write(&file, "device = \"cpu\"\nstorage.state = \"/another\"\n").unwrap();
+        assert_ne!(named.config_of_node().unwrap().device, "cpu");
     }
 }

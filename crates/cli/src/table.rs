@@ -99,6 +99,15 @@ pub fn measured(measure: Measure, value: f64) -> String {
     }
 }
 
+/// Writes a value of a measure with the measure's name, where it is not accuracy.
+pub fn named(measure: Measure, value: f64) -> String {
+    let value = measured(measure, value);
+    if measure == Measure::Accuracy {
+        return value;
+    }
+    format!("{value} ({})", measure.label())
+}
+
 /// Returns what people call the scores of rounds, and writes one. `name` is what the spec calls them.
 pub fn score(name: &str, value: Option<f64>) -> (&str, String) {
     let measure: Option<Measure> = name.parse().ok();

@@ -203,7 +203,8 @@ impl Task {
             Command::Peers(reply) => _ = reply.send(base.peer_infos()),
             Command::Absent(reply) => {
                 let heard = self.parts.presence.heard().collect();
-                _ = reply.send(self.parts.dialing.absent(base, &heard));
+                let refused = |node: &fednode_core::NodeId| self.parts.reception.why_refused(node);
+                _ = reply.send(self.parts.dialing.absent(base, &heard, refused));
             }
             Command::Whereabouts(reply) => _ = reply.send(self.parts.dialing.whereabouts(base)),
             Command::Follow(nodes) => self.parts.follow(nodes),

@@ -128,6 +128,18 @@ async fn a_member_is_what_its_certificate_says() {
     let mut bob = Node::with(config, bob, Arc::default()).await;
     assert_eq!(refusal(&mut ann).await, Refusal::NoMember(Absence::Role));
     assert_eq!(refusal(&mut bob).await, Refusal::Unwelcome(Absence::Role));
+    let why = why_absent(&bob, ann.id()).await;
+    assert!(
+        why.contains("this node has a certificate for another role"),
+        "{why}"
+    );
+}
+
+/// Returns what a node says of another one with which it is not connected.
+async fn why_absent(node: &Node, other: NodeId) -> String {
+    let absent = node.network.handle.absent().await;
+    let of_other = absent.into_iter().find(|absent| absent.node == other);
+    of_other.expect("the other one is known").why
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -157,6 +169,10 @@ async fn a_revoked_member_is_turned_out_by_all_and_not_heard_again() {
         })
         .await;
     }
+    assert_eq!(
+        why_absent(&cat, gone).await,
+        "it was revoked by the organiser"
+    );
 }
 
 /// Two members that only dial a third one. The first has heard of the second; its book comes with it.

@@ -1,5 +1,7 @@
 //! `fednode doctor`: one line per thing that a node needs of its machine.
 
+use std::fs::{self, File};
+use std::io;
 use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
@@ -41,7 +43,7 @@ pub(crate) struct Args {
 
 /// Checks everything; the exit code is that of the worst finding.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
-    let config = args.state.config()?;
+    let config = args.state.config_of_node()?;
     let mut findings = vec![processor()];
     findings.extend(gpus());
     findings.extend(config.network.listen.iter().map(|address| port(address)));
@@ -305,6 +307,13 @@ fn disk(config: &Config) -> Finding {
         let detail = format!("cannot tell how much space `{}` has", existing.display());
         return Finding::new(Verdict::Warn, "disk", detail);
     };
+    if let Err(error) = can_write(existing) {
+        let detail = format!(
+            "cannot write to `{}`: {error}; give it to the user that runs the node, or name another folder with --state",
+            existing.display()
+        );
+        return Finding::failed("disk", ExitCode::State, detail);
+    }
     let wanted = config.storage.quota_mib.saturating_mul(1 << 20);
     let detail = format!(
         "{} free for `{}`, quota {}",
@@ -325,6 +334,13 @@ fn disk(config: &Config) -> Finding {
         ),
         () => Finding::new(Verdict::Ok, "disk", detail),
     }
+}
+
+/// Tries to make a file in a folder.
+fn can_write(folder: &Path) -> io::Result<()> {
+    let file = folder.join(format!(".doctor-{}", std::process::id()));
+    File::create_new(&file)?;
+    fs::remove_file(file)
 }
 
 fn readable(source: &DataSource, spec: Option<&FederationSpec>) -> Finding {
@@ -386,6 +402,23 @@ mod tests {
         assert_eq!(prospect(&config).verdict, Verdict::Warn);
         config.network.peers.push("/ip4/192.0.2.7/tcp/4001".into());
         assert_eq!(prospect(&config).verdict, Verdict::Ok);
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_to_is_found() {
+        let mut config = Config::default();
+        // Not even root may make files here.
+        config.storage.state = "/proc/self".into();
+        let found = disk(&config);
+        assert_eq!(found.verdict, Verdict::Fail, "{found:?}");
+        assert!(
+            found.detail.contains("cannot write to `/proc/self`"),
+            "{found:?}"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        config.storage.state = folder.path().join("state");
+        assert_eq!(disk(&config).code, None);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -191,6 +191,8 @@ struct Entry {
     last_round: u32,
     #[serde(flatten)]
     headline: Headline,
+    #[serde(skip)]
+    judged: [String; 2],
     pool: Vec<Contrast>,
 }
 
@@ -204,6 +206,7 @@ impl Entry {
             standing: run.standing(),
             last_round: run.last_round(),
             headline: run.headline(),
+            judged: run.judged(),
             pool: shown.pools.clone(),
         }
     }
@@ -214,9 +217,8 @@ impl Entry {
             format!("{}{}", self.name, self.standing),
             self.last_round.to_string(),
         ];
+        cells.extend(self.judged.clone());
         cells.extend([
-            percent(headline.served),
-            percent(headline.alone),
             percent(headline.mean_accuracy),
             percent(headline.mean_accuracy_before_exchange),
             percent(headline.mean_accuracy_after_last_stage),
@@ -298,6 +300,7 @@ mod tests {
                 mean_accuracy: Some(0.5),
                 ..Headline::default()
             },
+            judged: ["0.6120 (log loss)".into(), "–".into()],
             pool: vec![],
         };
         let answer = Answer {
@@ -309,7 +312,7 @@ mod tests {
         let text = answer.human();
         assert!(
             text.contains(
-                "x (under way or broken off)      3       –      –         50.0 %                –"
+                "x (under way or broken off)      3  0.6120 (log loss)      –         50.0 %                –"
             ),
             "{text}"
         );

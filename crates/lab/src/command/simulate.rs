@@ -12,7 +12,7 @@ use crate::simulate::experiment::{Experiment, Variant};
 use crate::simulate::lies::{self, Lies};
 use crate::simulate::listing::Listing;
 use crate::simulate::play::Play;
-use crate::simulate::player::{Planned, Player, folder, play_share, total};
+use crate::simulate::player::{Planned, Player, folder, play_share, shared, total};
 use crate::simulate::protocol;
 use crate::simulate::run::{Means, Run};
 use crate::simulate::table::{Row, Table};
@@ -77,7 +77,7 @@ pub struct Args {
     #[arg(long, visible_alias = "list")]
     dry_run: bool,
     /// Play only every M-th run from the N-th on: one of M jobs, on as many machines, that share the folder.
-    #[arg(long = "run", value_name = "N/M", conflicts_with = "dry_run")]
+    #[arg(long = "run", value_name = "N/M")]
     share: Option<Shard>,
     /// What to train on: auto, vulkan, vulkan:I, cpu.
     #[arg(long, default_value = "cpu")]
@@ -129,7 +129,7 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 
 fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyhow::Result<()> {
     if args.dry_run {
-        return list(&out(args)?, &planned, form);
+        return list(&out(args)?, &planned, args.share, form);
     }
     let interrupts = Interrupts::install().or_fail(ExitCode::Internal)?;
     let device = Choice::find(&args.device)?;
@@ -179,17 +179,18 @@ fn play_all<P: Play>(args: &Args, planned: Vec<Planned<P>>, form: Form) -> anyho
     player.verdict()
 }
 
-/// Lists what would be played.
-fn list<P: Play>(out: &Path, planned: &[Planned<P>], form: Form) -> anyhow::Result<()> {
+/// Lists what would be played; of several jobs that share the runs, what one of them would play.
+fn list<P: Play>(
+    out: &Path,
+    planned: &[Planned<P>],
+    share: Option<Shard>,
+    form: Form,
+) -> anyhow::Result<()> {
     let mut listing = Listing::default();
-    for Planned { name, runs } in planned {
-        for prepared in runs {
-            listing.add(
-                name,
-                prepared,
-                &folder(out, total(planned), name, prepared.spec().seed),
-            )?;
-        }
+    let total = total(planned);
+    for (name, prepared) in shared(planned, share) {
+        let folder = folder(out, total, name, prepared.spec().seed);
+        listing.add(name, prepared, &folder)?;
     }
     output::print(&listing, form)
 }

@@ -76,9 +76,9 @@ pub(crate) fn compare(runs: &[Run], target: Option<f64>) -> Comparison {
 #[cfg(test)]
 mod tests {
     use super::super::fixtures;
-    use super::super::run::Comparator;
     use super::groups::without_seed;
     use super::*;
+    use fednode_core::Served;
 
     fn run(name: &str, seed: u64, change: impl FnOnce(&mut Run)) -> Run {
         let summary = fixtures::summary(seed);
@@ -292,16 +292,12 @@ mod tests {
                 .map(|contrast| contrast.what.as_str())
                 .collect::<Vec<_>>(),
             [
-                "served − own module",
-                "served − mixture",
-                "served − fine-tuned head"
-            ]
+                "the pool’s choice − own module",
+                "the pool’s choice − fine-tuned head"
+            ],
+            "the models that the nodes end with are better still, by their statistics expert"
         );
-        let means = [
-            0.05 * 2.0 / 3.0,
-            0.05 * 2.0 / 3.0 - 0.02,
-            0.05 * 2.0 / 3.0 - 0.01,
-        ];
+        let means = [0.02, 0.01];
         for (contrast, mean) in one.iter().zip(means) {
             let paired = contrast.paired.as_ref().unwrap();
             assert!(
@@ -316,24 +312,27 @@ mod tests {
     }
 
     #[test]
-    fn mixture_served_unchanged_has_no_comparison() {
+    fn the_mixture_is_compared_where_a_node_serves_its_own_module() {
         let mut run = run("a-seed1", 1, |_| ());
-        for node in &mut run.nodes {
-            node.after_last_stage = node.pool_accuracy(Comparator::Mixture);
+        let pool = run.nodes[0].pool.as_mut().unwrap();
+        pool.served = Served::Own {
+            reason: "the mixture is no better".into(),
+        };
+        let got = pools("a", std::iter::once(&run));
+        let whats: Vec<&str> = got.iter().map(|contrast| contrast.what.as_str()).collect();
+        assert_eq!(
+            whats,
+            [
+                "the pool’s choice − own module",
+                "the pool’s choice − mixture",
+                "the pool’s choice − fine-tuned head"
+            ]
+        );
+        let means = [0.04 / 3.0, -0.02 / 3.0, 0.01 / 3.0];
+        for (contrast, mean) in got.iter().zip(means) {
+            let paired = contrast.paired.as_ref().unwrap();
+            assert!((paired.mean - mean).abs() < 1e-12, "{paired:?}");
         }
-        let got = pools("a", std::iter::once(&run));
-        assert_eq!(
-            got.iter()
-                .map(|contrast| contrast.what.as_str())
-                .collect::<Vec<_>>(),
-            ["served − own module", "served − fine-tuned head"]
-        );
-        run.nodes[0].after_last_stage = run.nodes[0].pool_accuracy(Comparator::Own);
-        let got = pools("a", std::iter::once(&run));
-        assert_eq!(
-            got[1].what, "served − mixture",
-            "one node serves its own module"
-        );
     }
 
     #[test]

@@ -93,7 +93,11 @@ fn overview(shown: &[Shown<'_>]) -> String {
             run.nodes.len().to_string(),
             rounds(run),
         ];
-        cells.extend(HEADLINES.iter().map(|(_, of)| percent(of(&headline))));
+        // The first two are by the measure of the federation.
+        let judged = run.judged();
+        let others = HEADLINES.iter().skip(judged.len());
+        cells.extend(judged);
+        cells.extend(others.map(|(_, of)| percent(of(&headline))));
         cells
     };
     let rows: Vec<Vec<String>> = shown.iter().enumerate().map(row).collect();

@@ -14,8 +14,10 @@ use fednode_runtime::status::RoundRecord;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::words::known;
+use super::words::{ABSENT, known};
+use crate::control::Worth;
 use crate::swarm::summary::{self, Failed, Summary};
+use fednode_cli::table::named;
 
 pub(crate) use node::{Comparator, Node, short};
 
@@ -229,6 +231,18 @@ impl Run {
         self.nodes.iter().any(|node| node.pool.is_some())
     }
 
+    /// Returns whether joining was worth it, if that is known.
+    fn worth(&self) -> Option<&Worth> {
+        self.summary.as_ref()?.worth.as_ref()
+    }
+
+    /// Writes what is served and what each node does alone, by the measure of the federation, which is named.
+    pub(crate) fn judged(&self) -> [String; 2] {
+        self.worth().map_or([ABSENT; 2].map(String::from), |worth| {
+            [worth.served, worth.alone].map(|value| named(worth.measure, value))
+        })
+    }
+
     /// Returns the main numbers, each over the nodes that have it.
     pub(crate) fn headline(&self) -> Headline {
         let last: Vec<&Node> = self.last_nodes().collect();
@@ -250,9 +264,7 @@ impl Run {
         };
         let any = |values: &[f64], of: fn(&[f64]) -> f64| (!values.is_empty()).then(|| of(values));
         let worth = self
-            .summary
-            .as_ref()
-            .and_then(|summary| summary.worth.as_ref())
+            .worth()
             .filter(|worth| worth.measure.is_share() && worth.measure.better() == Better::Higher);
         Headline {
             served: worth.map(|worth| worth.served),

@@ -30,7 +30,7 @@ fn a_report_holds_the_numbers_of_its_runs() {
     }
     assert!(page.contains("78.5 ± 0.1 %"), "mean over seeds: {page}");
     assert!(
-        page.contains("served − own module") && page.contains("sign test, n = 6"),
+        page.contains("the pool’s choice − own module") && page.contains("sign test, n = 6"),
         "{page}"
     );
     assert!(

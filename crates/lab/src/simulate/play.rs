@@ -68,7 +68,9 @@ pub(crate) fn finished<P: Play>(prepared: &P, folder: &Path) -> anyhow::Result<O
     let damaged = |error: serde_json::Error| {
         fail(
             ExitCode::State,
-            format!("`{shown}` cannot be read ({error}): name another --out"),
+            format!(
+                "`{shown}` cannot be read ({error}): remove it to play this run again, or name another --out"
+            ),
         )
     };
     let summary: Value = serde_json::from_str(&text).map_err(damaged)?;

@@ -124,6 +124,18 @@ impl<'a> Player<'a> {
     }
 }
 
+/// Visits the runs with their names; of several jobs those of one.
+pub(crate) fn shared<P>(
+    planned: &[Planned<P>],
+    share: Option<Shard>,
+) -> impl Iterator<Item = (&String, &P)> {
+    let (first, every) = share.map_or((0, 1), |share| (share.position(), share.of as usize));
+    let all = planned
+        .iter()
+        .flat_map(|planned| planned.runs.iter().map(|run| (&planned.name, run)));
+    all.skip(first).step_by(every)
+}
+
 /// Plays the runs of one job among several, and makes the table of all that are finished by then: that of the job that ends
 /// last has them all.
 pub(crate) fn play_share<P: Play>(
@@ -132,10 +144,7 @@ pub(crate) fn play_share<P: Play>(
     share: Shard,
     form: Form,
 ) -> anyhow::Result<()> {
-    let all = planned
-        .iter()
-        .flat_map(|planned| planned.runs.iter().map(|run| (&planned.name, run)));
-    for (name, prepared) in all.skip(share.position()).step_by(share.of as usize) {
+    for (name, prepared) in shared(planned, Some(share)) {
         player.play(name, prepared)?;
     }
     // One job at a time, so that the last one finds the results of all.

@@ -79,6 +79,8 @@ pub(crate) struct Means<'a> {
 pub(crate) struct Prepared {
     spec: FederationSpec,
     division: Division,
+    /// The hash of the division as the honest nodes have it: runs with and without liars of turned labels are pairs.
+    honest_hash: String,
     sources: Sources,
     run: Run,
 }
@@ -94,18 +96,26 @@ impl Run {
         let federation = sources.suit(&self.federation)?;
         let mut spec = federation::spec(&federation, &facts).or_fail(ExitCode::Configuration)?;
         ending::check(&spec)?;
+        let honest = spec.clone();
         if let Some(lies) = &self.lies {
             lies.change(&mut spec).or_fail(ExitCode::Configuration)?;
         }
         if self.global_test {
             Everyone::refuse_a_number(&spec)?;
         }
-        let division = sources.division(&spec, self.federation.partition_file.as_deref())?;
+        let divide = |spec| sources.division(spec, self.federation.partition_file.as_deref());
+        let division = divide(&spec)?;
+        let honest_hash = if honest.data.partition == spec.data.partition {
+            division.hash.clone()
+        } else {
+            divide(&honest)?.hash
+        };
         spec.fingerprints.partition = Some(division.hash.clone()).filter(|hash| !hash.is_empty());
         let sources = sources.behind(&spec, self.federation.backbone_file())?;
         let prepared = Prepared {
             spec,
             division,
+            honest_hash,
             sources,
             run: self,
         };

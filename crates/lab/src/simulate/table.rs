@@ -7,10 +7,12 @@ use fednode_runtime::exit::ExitCode;
 use fednode_runtime::whole_file;
 use serde::Serialize;
 
+use crate::control::Worth;
 use crate::swarm::summary::{self, Summary};
 use fednode_cli::failure::fail;
 use fednode_cli::output::Report;
-use fednode_cli::table::{Column, bytes, duration, number, percent, render, text};
+use fednode_cli::table::{Column, bytes, duration, measured, number, percent, render, text};
+use fednode_measure::Measure;
 
 /// A line.
 pub(crate) trait Row: Serialize {
@@ -30,6 +32,9 @@ pub(crate) trait Row: Serialize {
     /// Returns the seeds.
     fn seeds(&self) -> &[u64];
 }
+
+/// What a row says where it has nothing.
+const NOTHING: &str = "-";
 
 /// What an experiment found.
 #[derive(Debug, Serialize)]
@@ -59,8 +64,9 @@ impl<R: Row> Table<R> {
         })
     }
 
-    /// Returns the cells; a row says so if it lacks seeds that another has, because a run of it failed.
-    fn cells(&self) -> Vec<Vec<String>> {
+    /// Returns the headings, and the cells below them, of the columns in which any row has something. A row says so if it
+    /// lacks seeds that another has, because a run of it failed.
+    fn head_and_cells(&self) -> (Vec<&'static str>, Vec<Vec<String>>) {
         let most = self.most_seeds();
         let cells = |row: &R| {
             let mut cells = row.cells();
@@ -70,7 +76,12 @@ impl<R: Row> Table<R> {
             }
             cells
         };
-        self.rows.iter().map(cells).collect()
+        let rows: Vec<Vec<String>> = self.rows.iter().map(cells).collect();
+        let is_shown = |at: &usize| rows.is_empty() || rows.iter().any(|row| row[*at] != NOTHING);
+        let shown: Vec<usize> = (0..R::HEAD.len()).filter(is_shown).collect();
+        let head = shown.iter().map(|at| R::HEAD[*at]).collect();
+        let shown_of = |row: &Vec<String>| shown.iter().map(|at| row[*at].clone()).collect();
+        (head, rows.iter().map(shown_of).collect())
     }
 
     fn most_seeds(&self) -> usize {
@@ -83,18 +94,11 @@ impl<R: Row> Table<R> {
 
     fn markdown(&self) -> String {
         let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
-        let head = R::HEAD
-            .iter()
-            .map(|name| (*name).to_owned())
-            .collect::<Vec<_>>();
+        let (head, rows) = self.head_and_cells();
+        let head: Vec<String> = head.into_iter().map(String::from).collect();
         let rule = "|---".repeat(head.len()) + "|\n";
-        line(&head)
-            + &rule
-            + &self
-                .cells()
-                .iter()
-                .map(|cells| line(cells))
-                .collect::<String>()
+        let rows: String = rows.iter().map(|cells| line(cells)).collect();
+        line(&head) + &rule + &rows
     }
 }
 
@@ -102,9 +106,10 @@ impl<R: Row> Report for Table<R> {
     fn human(&self) -> String {
         let column =
             |(at, name): (usize, &&'static str)| if at == 0 { text(name) } else { number(name) };
-        let columns: Vec<Column> = R::HEAD.iter().enumerate().map(column).collect();
+        let (head, rows) = self.head_and_cells();
+        let columns: Vec<Column> = head.iter().enumerate().map(column).collect();
         let seeds = self.most_seeds();
-        let table = render(&columns, &self.cells());
+        let table = render(&columns, &rows);
         format!(
             "{table}\n{}, over {seeds} seed(s)\nEverything lies in {}\n",
             R::LEGEND,
@@ -118,6 +123,10 @@ impl<R: Row> Report for Table<R> {
 pub(crate) struct Learned {
     name: String,
     seeds: Vec<u64>,
+    /// By what served and alone are judged; nothing where nobody asked what a node does alone.
+    measure: Option<Measure>,
+    served: Vec<f64>,
+    alone: Vec<f64>,
     mean_accuracy: Vec<f64>,
     accuracy_after_local_training: Vec<f64>,
     accuracy_after_finishing: Vec<f64>,
@@ -135,6 +144,8 @@ impl Row for Learned {
     type Of = Summary;
     const HEAD: &'static [&'static str] = &[
         "setting",
+        "served",
+        "alone",
         "last round",
         "before exchange",
         "finished",
@@ -148,6 +159,7 @@ impl Row for Learned {
         "time",
     ];
     const LEGEND: &'static str = "\
+served, alone: what the nodes end with, and what each does by itself, by the measure of the federation; the others:
 accuracy in per cent on the nodes' own test samples and weighted by them, after the last round's exchange and before it;
 finished: after the stage that follows the last round (own tuning, pool); worst tenth: mean of the lowest tenth of the
 nodes, after the last round, and in the end after that stage; best round: chosen by test samples, for comparison only;
@@ -161,9 +173,16 @@ bytes per node and round; time of all seeds together; mean ± standard deviation
             .iter()
             .filter_map(Summary::everyones_test)
             .collect();
+        let worths: Vec<&Worth> = summaries
+            .iter()
+            .filter_map(|summary| summary.worth.as_ref())
+            .collect();
         Self {
             name,
             seeds: summaries.iter().map(|summary| summary.seed).collect(),
+            measure: worths.first().map(|worth| worth.measure),
+            served: worths.iter().map(|worth| worth.served).collect(),
+            alone: worths.iter().map(|worth| worth.alone).collect(),
             mean_accuracy: all(|summary| summary.mean_accuracy),
             accuracy_after_local_training: all(Summary::accuracy_before_exchange),
             accuracy_after_finishing: summaries
@@ -195,6 +214,8 @@ bytes per node and round; time of all seeds together; mean ± standard deviation
     fn cells(&self) -> Vec<String> {
         vec![
             self.name.clone(),
+            self.judged(&self.served),
+            self.judged(&self.alone),
             spread(&self.mean_accuracy),
             spread(&self.accuracy_after_local_training),
             spread(&self.accuracy_after_finishing),
@@ -214,21 +235,43 @@ bytes per node and round; time of all seeds together; mean ± standard deviation
     }
 }
 
-/// Mean and standard deviation, in per cent; a dash if there is nothing.
-fn spread(values: &[f64]) -> String {
+impl Learned {
+    /// Writes a value of the measure over the seeds; the measure is named where it is not accuracy.
+    fn judged(&self, values: &[f64]) -> String {
+        match (self.measure, mean_and_deviation(values)) {
+            (None, _) | (_, None) => NOTHING.into(),
+            (Some(Measure::Accuracy), _) => spread(values),
+            (Some(measure), Some((mean, deviation))) => {
+                let deviation = deviation.map_or_else(String::new, |deviation| {
+                    format!(" ± {}", measured(measure, deviation))
+                });
+                let (mean, label) = (measured(measure, mean), measure.label());
+                format!("{mean}{deviation} ({label})")
+            }
+        }
+    }
+}
+
+/// Returns the mean and, of two values and more, the standard deviation.
+fn mean_and_deviation(values: &[f64]) -> Option<(f64, Option<f64>)> {
     if values.is_empty() {
-        return "-".into();
+        return None;
     }
     let mean = summary::mean(values);
-    if values.len() < 2 {
-        return percent(mean);
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let deviation = (squares / (values.len() as f64 - 1.0)).sqrt();
+    Some((mean, (values.len() > 1).then_some(deviation)))
+}
+
+/// Mean and standard deviation, in per cent; a dash if there is nothing.
+fn spread(values: &[f64]) -> String {
+    match mean_and_deviation(values) {
+        None => NOTHING.into(),
+        Some((mean, None)) => percent(mean),
+        Some((mean, Some(deviation))) => {
+            format!("{:.1} ± {:.1}", 100.0 * mean, 100.0 * deviation)
+        }
     }
-    let variance = values
-        .iter()
-        .map(|value| (value - mean).powi(2))
-        .sum::<f64>()
-        / (values.len() - 1) as f64;
-    format!("{:.1} ± {:.1}", 100.0 * mean, 100.0 * variance.sqrt())
 }
 
 #[cfg(test)]
@@ -239,5 +282,36 @@ mod tests {
     fn spreads_are_over_seeds() {
         assert_eq!(spread(&[0.5]), percent(0.5));
         assert_eq!(spread(&[0.5, 0.7]), "60.0 ± 14.1");
+    }
+
+    #[test]
+    fn what_is_judged_by_another_measure_is_named() {
+        let mut learned = Learned::new("plain".into(), &[]);
+        assert_eq!(learned.judged(&[]), NOTHING);
+        learned.measure = Some(Measure::LogLoss);
+        assert_eq!(learned.judged(&[0.5, 0.7]), "0.6000 ± 0.1414 (log loss)");
+        learned.measure = Some(Measure::Accuracy);
+        assert_eq!(learned.judged(&[0.5, 0.7]), "60.0 ± 14.1");
+    }
+
+    #[test]
+    fn a_column_without_any_value_is_left_out() {
+        let row = |name: &str, everyone: &[f64]| {
+            let mut row = Learned::new(name.into(), &[]);
+            row.accuracy_on_everyone = everyone.to_vec();
+            row
+        };
+        let table = |rows| Table {
+            rows,
+            out: "here".into(),
+        };
+        let none = table(vec![row("a", &[]), row("b", &[])]).markdown();
+        assert!(none.starts_with("| setting | bytes | time |\n"), "{none}");
+        let one = table(vec![row("a", &[]), row("b", &[0.5])]).markdown();
+        assert!(
+            one.starts_with("| setting | global test | bytes | time |\n"),
+            "{one}"
+        );
+        assert!(one.contains("| a | - | 0 B |"), "{one}");
     }
 }

@@ -29,7 +29,7 @@ pub(crate) struct Summary {
     pub(crate) data: String,
     /// How it was divided.
     pub(crate) partition: String,
-    /// Hash of that division.
+    /// Hash of that division, before any labels are turned for liars.
     pub(crate) partition_hash: String,
     /// Seed of everything drawn.
     pub(crate) seed: u64,

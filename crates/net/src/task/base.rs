@@ -54,13 +54,15 @@ impl Base {
     pub(super) fn is_wanted(&self, node: &NodeId) -> bool {
         let allow = self.config.allow.as_ref();
         let is_allowed = allow.is_none_or(|allow| allow.contains(node));
-        // A node of which nothing is known may be a new member.
-        let is_gone = |members: &Arc<MemberBook>| {
-            let role = members.role(node, crate::clock::now());
-            matches!(role, Err(Absence::Revoked | Absence::Expired))
-        };
-        let is_allowed = is_allowed && !self.config.members.as_ref().is_some_and(is_gone);
+        let is_allowed = is_allowed && self.why_gone(node).is_none();
         *node != self.own && is_allowed && !self.standing.is_banned(node)
+    }
+
+    /// Returns why a node is no member any more. A node of which nothing is known may be a new member.
+    pub(super) fn why_gone(&self, node: &NodeId) -> Option<Absence> {
+        let role = |members: &Arc<MemberBook>| members.role(node, crate::clock::now()).err();
+        let absence = self.config.members.as_ref().and_then(role);
+        absence.filter(|absence| matches!(absence, Absence::Revoked | Absence::Expired))
     }
 
     /// Remembers a peer that is welcome, and where it is: it comes back even through a crowd.

@@ -99,8 +99,13 @@ impl Dialing {
         }
     }
 
-    /// Describes the members that are known and not connected, given those that others tell of.
-    pub(super) fn absent(&self, base: &Base, heard: &BTreeMap<NodeId, Role>) -> Vec<Absent> {
+    /// Describes the members that are known and not connected, given those that others tell of, and why a peer was refused.
+    pub(super) fn absent(
+        &self,
+        base: &Base,
+        heard: &BTreeMap<NodeId, Role>,
+        refused: impl Fn(&NodeId) -> Option<String>,
+    ) -> Vec<Absent> {
         let known = self.dialer.nodes().chain(self.addresses.nodes());
         let known: BTreeSet<NodeId> = known.chain(heard.keys().copied()).collect();
         let absent = known
@@ -112,16 +117,22 @@ impl Dialing {
                 node,
                 role,
                 route: role.map_or(Route::None, |_| Route::Others),
-                why: self.why_not(base, &node),
+                why: self.why_not(base, &node, refused(&node)),
             }
         };
         absent.map(describe).collect()
     }
 
     /// Says why there is no connection with a node.
-    fn why_not(&self, base: &Base, node: &NodeId) -> String {
+    fn why_not(&self, base: &Base, node: &NodeId, refused: Option<String>) -> String {
         let addresses = self.addresses.addresses(node);
         let is_configured = !self.dialer.addresses_of(node).is_empty();
+        if let Some(absence) = base.why_gone(node) {
+            return format!("it {absence}");
+        }
+        if let Some(refusal) = refused {
+            return refusal;
+        }
         match self.dialer.last_failure(node) {
             _ if base.standing.is_banned(node) => "it is banned".to_owned(),
             Some(reason) => reason.to_owned(),

@@ -341,6 +341,11 @@ impl Reception {
         }
     }
 
+    /// Says why a peer was refused when it was last here.
+    pub(super) fn why_refused(&self, node: &NodeId) -> Option<String> {
+        self.refusals.get(node).map(Refusal::to_string)
+    }
+
     /// Remembers a refusal. Tells whether it is news.
     fn note_refusal(&mut self, node: NodeId, refusal: &Refusal) -> bool {
         let told = self.refusals.get(&node);

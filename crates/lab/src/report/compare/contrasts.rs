@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::groups::Group;
 use crate::report::run::{Comparator, Node, Run};
 use crate::report::stats::{self, Paired};
+use crate::report::words::known;
 
 /// The algorithm with which others are compared: every node trains alone.
 const BASELINE: &str = "local";
@@ -31,7 +32,8 @@ pub(crate) struct Contrast {
 /// A measure of a node: its name, and the function.
 type Question = (&'static str, fn(&Node) -> Option<f64>);
 
-/// Compares the served model with the own module, the mixture and the fine-tuned head, over the nodes of some runs.
+/// Compares what the pool serves with the own module, the mixture and the fine-tuned head, over the nodes of some runs. None of
+/// them has the statistics expert, which is not the pool's merit.
 ///
 /// If every node serves the mixture itself, all differences to the mixture are 0, and that comparison is left out.
 pub(crate) fn pools<'a>(group: &str, runs: impl Iterator<Item = &'a Run>) -> Vec<Contrast> {
@@ -41,12 +43,14 @@ pub(crate) fn pools<'a>(group: &str, runs: impl Iterator<Item = &'a Run>) -> Vec
         .collect();
     let contrast = |against: &Comparator| {
         let difference = |node: &&Node| {
-            Some(node.pool_accuracy(Comparator::Served)? - node.pool_accuracy(*against)?)
+            let pool = node.pool.as_ref()?;
+            let of = |model: Comparator| known(model.score_without_statistics(pool)?.accuracy);
+            Some(of(Comparator::Served)? - of(*against)?)
         };
         let differences: Vec<f64> = nodes.iter().filter_map(difference).collect();
         let paired = stats::paired(&differences)?;
         let is_the_same = *against == Comparator::Mixture && paired.equal == paired.pairs;
-        let what = format!("served − {}", against.name());
+        let what = format!("the pool’s choice − {}", against.name());
         (!is_the_same).then(|| Contrast {
             group: group.to_owned(),
             what,

@@ -98,17 +98,19 @@ fn worth(summary: Option<&Summary>) -> String {
 /// A number of the headline: its name, itself, and what it means.
 type Number = (&'static str, fn(&Headline) -> Option<f64>, &'static str);
 
-const NUMBERS: [Number; 11] = [
+/// What goes before: by the measure of the federation, not as accuracy.
+const JUDGED: [(&str, &str); 2] = [
     (
         "Served",
-        |headline| headline.served,
         "what the federation left the nodes with, by the measure above",
     ),
     (
         "Alone",
-        |headline| headline.alone,
         "what each node does by itself, by the same measure",
     ),
+];
+
+const NUMBERS: [Number; 9] = [
     (
         "Mean accuracy, last round",
         |headline| headline.mean_accuracy,
@@ -158,6 +160,11 @@ const NUMBERS: [Number; 11] = [
 
 fn headline(run: &Run) -> String {
     let headline = run.headline();
+    let judged: String = JUDGED
+        .iter()
+        .zip(run.judged())
+        .map(|((name, means), value)| html::number(name, &value, means))
+        .collect();
     let accuracies: String = NUMBERS
         .into_iter()
         .map(|(name, of, means)| (name, of(&headline), means))
@@ -165,7 +172,7 @@ fn headline(run: &Run) -> String {
         .filter(|(name, value, _)| value.is_some() || !name.ends_with("test"))
         .map(|(name, value, means)| html::number(name, &percent(value), means))
         .collect();
-    accuracies + &run.summary.as_ref().map_or(String::new(), costs)
+    judged + &accuracies + &run.summary.as_ref().map_or(String::new(), costs)
 }
 
 /// Writes the traffic and the time of a finished run.

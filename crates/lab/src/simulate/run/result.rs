@@ -49,6 +49,7 @@ impl Prepared {
         };
         let mut summary = collect::summarise(run, &observed, Vec::new()).judged(worth);
         summary.banned = banned;
+        summary.partition_hash.clone_from(&self.honest_hash);
         Finished { summary, records }
     }
 
