@@ -60,6 +60,7 @@ mod proxy;
 pub mod random;
 mod report;
 mod schedule;
+pub mod shared;
 pub mod sketch;
 pub mod slicing;
 pub mod spec;

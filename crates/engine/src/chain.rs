@@ -8,6 +8,7 @@
 //! A closing of the next round is followed if it counts a quorum ([`crate::quorum`]). Another chain is followed if more
 //! nodes stand behind it ([`crate::support`]). Of two closings of one round the lower rank wins until the node has moved on.
 
+use std::cell::OnceCell;
 use std::time::Duration;
 
 use fednode_core::draw::{DrawSeed, draw};
@@ -87,8 +88,12 @@ impl Judge<'_> {
         if follows && (!self.is_parent(global.parent) || self.is_over(round)) {
             return Verdict::Old;
         }
-        if !follows && !self.is_stronger(said) {
-            return if self.may_gain(said) {
+        // What follows the head is good without it, but where something else is odd.
+        let backing = OnceCell::new();
+        let is_stronger = || self.is_stronger(said, backing.get_or_init(|| self.backing(said)));
+        if !follows && !is_stronger() {
+            let may_gain = |backing| self.may_gain(said, backing);
+            return if backing.get().is_some_and(may_gain) {
                 Verdict::Outvoted(self.forgotten(said))
             } else {
                 Verdict::Old
@@ -104,7 +109,7 @@ impl Judge<'_> {
             Confirmation::Full if !follows => Verdict::Switch,
             Confirmation::Full if self.is_enough(said) => Verdict::Next,
             // Where most have gone on from it, there is nothing else to wait for.
-            Confirmation::Full if self.is_stronger(said) => Verdict::Next,
+            Confirmation::Full if is_stronger() => Verdict::Next,
             // Nor where it came before its turn, and too few are left to close the round otherwise.
             Confirmation::Full if self.is_the_only_one_left(said) => Verdict::Next,
             Confirmation::Full => Verdict::Unconfirmed(Vec::new()),
@@ -450,7 +455,7 @@ mod tests {
                 round: Round(round),
                 advert: AdvertId::of(b"announcement"),
                 id: global.id(Round(round)),
-                global,
+                global: &Arc::new(global.clone()),
             })
         }
     }

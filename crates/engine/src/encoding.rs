@@ -28,26 +28,6 @@ pub(crate) mod as_list {
     }
 }
 
-/// Writes what is shared in memory as if it were not.
-pub(crate) mod shared {
-    use std::sync::Arc;
-
-    use serde::{Deserialize, Deserializer, Serialize, Serializer};
-
-    pub(crate) fn serialize<T: Serialize, S: Serializer>(
-        value: &Arc<T>,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        value.as_ref().serialize(serializer)
-    }
-
-    pub(crate) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Arc<T>, D::Error> {
-        T::deserialize(deserializer).map(Arc::new)
-    }
-}
-
 /// Writes what may be there, and is shared in memory.
 pub(crate) mod shared_option {
     use std::sync::Arc;

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 use fednode_core::masked::Unmask;
 use fednode_core::{
-    Accepted, BlobId, BlobRef, Body, LocalReport, NodeId, ProxySet, Role, Round, Timestamp,
+    Accepted, BlobId, BlobRef, Body, LocalReport, NodeId, ProxySet, Role, Round, Timestamp, shared,
 };
 use serde::{Deserialize, Serialize};
 
@@ -38,7 +38,6 @@ pub use self::orders::{
     AverageOrder, AverageReport, MergeOrder, MergeReport, ModuleReport, PoolOrder, PoolReport,
     Purpose,
 };
-use crate::encoding::shared;
 use crate::masks::{MaskOrder, UnmaskOrder};
 pub use crate::slices::{JoinOrder, JoinPurpose, JoinReport, SliceOrder, SliceReport};
 

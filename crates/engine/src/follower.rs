@@ -7,13 +7,12 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fednode_core::masked::Proposal;
-use fednode_core::{AdvertId, BlobRef, Body, ClosingId, Global, Lineage, NodeId, Round};
+use fednode_core::{AdvertId, BlobRef, Body, ClosingId, Global, Lineage, NodeId, Round, shared};
 use serde::{Deserialize, Serialize};
 
 use crate::certificate;
 use crate::chain::{self, Judge, Verdict};
 use crate::closing::{Base, Mean};
-use crate::encoding::shared;
 use crate::event::Lacking;
 use crate::masks::{Masked, Sum, Sums};
 use crate::state::Head;
@@ -29,7 +28,7 @@ pub(crate) struct Announced<'a> {
     pub(crate) advert: AdvertId,
     /// The name of the closing.
     pub(crate) id: ClosingId,
-    pub(crate) global: &'a Global,
+    pub(crate) global: &'a Arc<Global>,
 }
 
 /// A closed round that a machine looks into.
@@ -38,13 +37,14 @@ pub(crate) struct Closed {
     pub(crate) author: NodeId,
     pub(crate) round: Round,
     pub(crate) advert: AdvertId,
-    pub(crate) global: Global,
+    #[serde(with = "shared")]
+    pub(crate) global: Arc<Global>,
 }
 
 impl Closed {
     /// Tells whether an author means this closing.
     pub(crate) fn is(&self, author: NodeId, global: &Global) -> bool {
-        self.author == author && self.global == *global
+        self.author == author && *self.global == *global
     }
 }
 
@@ -67,7 +67,7 @@ impl From<Announced<'_>> for Closed {
             author: said.author,
             round: said.round,
             advert: said.advert,
-            global: said.global.clone(),
+            global: Arc::clone(said.global),
         }
     }
 }

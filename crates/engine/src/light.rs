@@ -184,7 +184,7 @@ mod tests {
         };
         let publish = Output::Publish {
             round: Round(3),
-            body: Body::Global(global),
+            body: Body::from(global),
         };
         assert_eq!(
             Brief(&publish).to_string(),

@@ -85,7 +85,7 @@ impl Judge<'_> {
     pub(crate) fn is_the_only_one_left(&self, said: Announced<'_>) -> bool {
         self.patience() >= Patience::GraceOver
             && !self.view.is_doubtful(said.author)
-            && self.have_half_gone_on(said)
+            && self.backing(said).have_half_gone_on()
             && self.is_large_enough(said)
     }
 

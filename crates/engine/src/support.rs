@@ -36,35 +36,57 @@ struct Votes {
     beyond: usize,
 }
 
+/// What speaks for the chain of a closing that was announced, and what for the head's. It is put together once for all that is
+/// asked of it.
+pub(crate) struct Backing {
+    fork: Fork,
+    votes: Votes,
+}
+
+impl Backing {
+    /// Tells whether most have gone on from the closing. They have looked, so nobody else must.
+    pub(crate) fn is_vouched_for(&self) -> bool {
+        2 * self.votes.beyond > self.votes.all
+    }
+
+    /// Tells whether at least half have gone on from the closing.
+    pub(crate) fn have_half_gone_on(&self) -> bool {
+        let Votes { beyond, all, .. } = self.votes;
+        beyond > 0 && 2 * beyond >= all
+    }
+}
+
 impl Judge<'_> {
     /// Counts the votes for the chain of a closing, beyond what it has in common with the head.
     pub(crate) fn support(&self, said: Announced<'_>) -> usize {
-        self.votes(&Fork::of(self.view, self.head, said.id, said.global), said)
-            .theirs
+        self.backing(said).votes.theirs
+    }
+
+    /// Tells whether most have gone on from a closing.
+    pub(crate) fn is_vouched_for(&self, said: Announced<'_>) -> bool {
+        self.backing(said).is_vouched_for()
     }
 
     /// Tells whether another chain may yet get more votes: somebody follows it, or it has closed the newest round and not
     /// everybody has said what was trained from.
-    pub(crate) fn may_gain(&self, said: Announced<'_>) -> bool {
-        let votes = self.votes(&Fork::of(self.view, self.head, said.id, said.global), said);
+    pub(crate) fn may_gain(&self, said: Announced<'_>, backing: &Backing) -> bool {
+        let Votes {
+            theirs, ours, all, ..
+        } = backing.votes;
         let is_newest = self.head.closing.is_some() && said.round >= self.head.round;
-        votes.theirs > 0 || is_newest && votes.ours < votes.all
+        theirs > 0 || is_newest && ours < all
     }
 
     /// Tells whether the head is to be left for a closing of another chain, or of a later round of its own.
-    pub(crate) fn is_stronger(&self, said: Announced<'_>) -> bool {
-        let fork = Fork::of(self.view, self.head, said.id, said.global);
-        let votes = self.votes(&fork, said);
+    pub(crate) fn is_stronger(&self, said: Announced<'_>, backing: &Backing) -> bool {
+        let Backing { fork, votes } = backing;
+        if votes.theirs == 0 {
+            return false;
+        }
         let most = |number: usize, of: usize| 2 * number > of;
         // Not everything that follows a good chain is good: most of those behind it have gone on from it, or it counts a
         // quorum of the closing before it, and most of all.
-        let members = said.global.members.iter();
-        let counted = members.filter(|member| !self.view.is_banned(member.node));
-        let counted = counted.count();
-        let before = said.global.previous.and_then(|id| self.view.closing(id));
-        let quorum = before.map_or(0, |before| self.spec.round.quorum_of(before.members.len()));
-        let is_large = most(counted, votes.all) && counted >= quorum;
-        if !most(votes.beyond, votes.theirs) && !is_large {
+        if !most(votes.beyond, votes.theirs) && !self.is_large(said, votes.all) {
             return false;
         }
         let cast = votes.theirs + votes.ours;
@@ -72,21 +94,24 @@ impl Judge<'_> {
         let everybody_could = cast >= votes.all || is_time;
         // Between equals a name decides that stays as it is while the chains grow, so that all decide alike.
         let is_ahead = (votes.theirs, fork.ours.last()) > (votes.ours, fork.theirs.last());
-        most(votes.theirs, votes.all) || everybody_could && votes.theirs > 0 && is_ahead
+        most(votes.theirs, votes.all) || everybody_could && is_ahead
     }
 
-    /// Tells whether most have gone on from a closing. They have looked, so nobody else must.
-    pub(crate) fn is_vouched_for(&self, said: Announced<'_>) -> bool {
-        let fork = Fork::of(self.view, self.head, said.id, said.global);
-        let votes = self.votes(&fork, said);
-        2 * votes.beyond > votes.all
+    /// Tells whether a closing counts a quorum of the closing before it, and most of all that could vote.
+    fn is_large(&self, said: Announced<'_>, all: usize) -> bool {
+        let members = said.global.members.iter();
+        let counted = members.filter(|member| !self.view.is_banned(member.node));
+        let counted = counted.count();
+        let before = said.global.previous.and_then(|id| self.view.closing(id));
+        let quorum = before.map_or(0, |before| self.spec.round.quorum_of(before.members.len()));
+        2 * counted > all && counted >= quorum
     }
 
-    /// Tells whether at least half have gone on from a closing.
-    pub(crate) fn have_half_gone_on(&self, said: Announced<'_>) -> bool {
+    /// Counts what speaks for the chain of a closing.
+    pub(crate) fn backing(&self, said: Announced<'_>) -> Backing {
         let fork = Fork::of(self.view, self.head, said.id, said.global);
         let votes = self.votes(&fork, said);
-        votes.beyond > 0 && 2 * votes.beyond >= votes.all
+        Backing { fork, votes }
     }
 
     fn votes(&self, fork: &Fork, said: Announced<'_>) -> Votes {
@@ -99,8 +124,7 @@ impl Judge<'_> {
             all: 0,
             beyond: 0,
         };
-        let present = self.view.nodes().newest_updates();
-        for update in present.filter(|update| !self.view.is_lost(update.node)) {
+        for update in self.view.nodes().votes() {
             let side = match update.local.follows {
                 Some(id) => sides.of(id),
                 None => Side::Neither,
@@ -176,6 +200,8 @@ struct Sides<'a> {
     view: &'a View,
     common: &'a [ClosingId],
     known: BTreeMap<ClosingId, Side>,
+    /// The one that was asked for before: votes of one round name one closing mostly.
+    last: (ClosingId, Side),
 }
 
 impl<'a> Sides<'a> {
@@ -188,20 +214,31 @@ impl<'a> Sides<'a> {
             view,
             common: &fork.common,
             known,
+            last: (compared, Side::Beyond),
         }
     }
 
     /// Returns the side of a closing: that of the first one before it whose side is known.
     fn of(&mut self, id: ClosingId) -> Side {
+        if self.last.0 != id {
+            self.last = (id, self.found(id));
+        }
+        self.last.1
+    }
+
+    fn found(&mut self, id: ClosingId) -> Side {
         let (mut passed, mut at) = (BTreeSet::new(), Some(id));
         let side = loop {
-            let Some(id) = at.filter(|id| !self.common.contains(id)) else {
+            let Some(id) = at else {
                 break Side::Neither;
             };
             if let Some(side) = self.known.get(&id) {
                 break *side;
             }
             passed.insert(id);
+            if self.common.contains(&id) {
+                break Side::Neither;
+            }
             at = self.view.closing(id).and_then(|global| global.previous);
         };
         self.known.extend(passed.into_iter().map(|id| (id, side)));

@@ -108,7 +108,7 @@ impl Others {
         (self.closing, self.mean) = (Some(global.id(Round(round))), global.mean.id);
         let (by, about) = ((HUB, u64::from(round)), (round, now));
         let id = AdvertId::of(format!("closing of {round}").as_bytes());
-        said.push(heard(&self.spec, id, by, about, Body::Global(global)));
+        said.push(heard(&self.spec, id, by, about, Body::from(global)));
         said
     }
 }

@@ -63,7 +63,7 @@ struct Play {
     now: Timestamp,
     said: u64,
     /// Closings that it published.
-    closed: Vec<(Round, Global)>,
+    closed: Vec<(Round, Arc<Global>)>,
     /// What its timers are set to.
     timers: Vec<(Timestamp, Input)>,
 }
@@ -177,7 +177,7 @@ fn an_aggregator_comes_back_to_its_own_closing_when_all_nodes_are_there() {
         unmasked: Vec::new(),
         slices: Vec::new(),
     };
-    let announced = play.advert(1, 1, &Body::Global(theirs.clone()));
+    let announced = play.advert(1, 1, &Body::from(theirs.clone()));
     play.input(announced);
     let after = |closing: &Global| {
         let (from, parent) = (Some(closing.id(Round(1))), closing.mean.id);

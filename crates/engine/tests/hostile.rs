@@ -154,7 +154,7 @@ fn what_a_closed_round_counts_is_deleted_once_no_closing_in_memory_names_it() {
         parent: blob(&format!("mean of {}", round - 1)).id,
         ..closing(&parts, "")
     };
-    node.handle(NOW, advert(&spec, 3, 1, Body::Global(closed(1, [1, 3]))));
+    node.handle(NOW, advert(&spec, 3, 1, Body::from(closed(1, [1, 3]))));
     let blobs = ["part of 1", "expert of 1"].map(|name| blob(name).id);
     let withdrawal = Body::Withdraw(Withdraw {
         blobs: blobs.to_vec(),
@@ -167,7 +167,7 @@ fn what_a_closed_round_counts_is_deleted_once_no_closing_in_memory_names_it() {
     );
     // Of each author the newest eight are remembered.
     for round in 2..=9 {
-        let others = Body::Global(closed(round, [3, 4]));
+        let others = Body::from(closed(round, [3, 4]));
         node.handle(NOW, advert(&spec, 3, round, others));
     }
     assert_eq!(node.taken_back(), blobs);
@@ -198,7 +198,7 @@ fn what_others_have_published_too_is_not_free_when_one_takes_it_back() {
     let mut aggregator = aggregator(&spec, &[1, LIAR]);
     let blobs = ["expert of 1", "part of 1", "expert of 9"].map(|name| blob(name).id);
     assert_eq!(aggregator.free_of(id(LIAR), &blobs), blobs[2..]);
-    let counts = Body::Global(closing(&[1, LIAR], "mean"));
+    let counts = Body::from(closing(&[1, LIAR], "mean"));
     aggregator.handle(NOW, advert(&spec, 1, 1, counts));
     let own = [blob("expert of 9").id, blob("part of 9").id];
     assert_eq!(aggregator.free_of(id(LIAR), &own), own[..1]);
@@ -240,12 +240,12 @@ fn members_that_nobody_heard_of_close_no_round() {
     let mut aggregator = aggregator(&spec, &[1]);
     let outputs = aggregator.handle(
         NOW,
-        advert(&spec, LIAR, 1, Body::Global(closing(&[3, 4], "mean"))),
+        advert(&spec, LIAR, 1, Body::from(closing(&[3, 4], "mean"))),
     );
     assert_eq!(fetched_parts(&outputs), []);
     let outputs = aggregator.handle(
         NOW,
-        advert(&spec, LIAR, 10, Body::Global(closing(&[1, LIAR], "mean"))),
+        advert(&spec, LIAR, 10, Body::from(closing(&[1, LIAR], "mean"))),
     );
     assert_eq!(
         (fetched_parts(&outputs), aggregator.head().round),
@@ -259,7 +259,7 @@ fn an_aggregator_recomputes_what_others_averaged_before_it_follows() {
     let spec = spec();
     for (mean, follows) in [("mean", true), ("false mean", false)] {
         let mut aggregator = aggregator(&spec, &[1, 2]);
-        let said = advert(&spec, LIAR, 1, Body::Global(closing(&[1, 2], mean)));
+        let said = advert(&spec, LIAR, 1, Body::from(closing(&[1, 2], mean)));
         assert_eq!(
             fetched_parts(&aggregator.handle(NOW, said)),
             [],
@@ -348,7 +348,7 @@ fn accusation_starts_no_trial_beyond_its_evidence() {
     // What its members signed, and the same again with another mean.
     let (real, other) = (closing(&[1, 3], "mean"), closing(&[1, 3], "second mean"));
     for said in [&invented, &real, &other] {
-        let body = Body::Global(said.clone());
+        let body = Body::from(said.clone());
         node.handle(NOW, advert_named(evidence(said), &spec, LIAR, 1, body));
     }
     assert_eq!(fetched_parts(&node.handle(NOW, accuse(1, &invented))), []);
@@ -522,7 +522,7 @@ fn which_means_a_node_recomputes_is_its_secret() {
         for n in [1, 2, 3] {
             node.handle(NOW, advert(&spec, n, 1, Body::Local(update(n))));
         }
-        let said = Body::Global(closing(&[1, 2, 3], "mean"));
+        let said = Body::from(closing(&[1, 2, 3], "mean"));
         let outputs = node.handle(NOW, advert(&spec, 7, 1, said));
         fetched_parts(&outputs).contains(&blob("part of 1"))
     };

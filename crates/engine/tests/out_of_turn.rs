@@ -131,7 +131,7 @@ fn said_by_the_other(spec: &FederationSpec, now: Timestamp) -> [Input; 3] {
         )
     };
     let name = AdvertId::of(b"closing");
-    let closes = Body::Global(closing());
+    let closes = Body::from(closing());
     [
         say(1, 1, update(OTHER, 1, None)),
         heard(spec, name, (OTHER, 2), (1, now), closes),

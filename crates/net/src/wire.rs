@@ -389,7 +389,7 @@ mod tests {
                 round: Round(u32::MAX),
                 issued_at: Timestamp(u64::MAX),
                 expires_at: Timestamp(u64::MAX),
-                body: Body::Global(global),
+                body: Body::from(global),
             };
             let bytes = encode(&advert).len();
             assert!(bytes <= MAX_ADVERT_BYTES, "{members} members: {bytes}");

@@ -56,6 +56,8 @@ const EVENTS_BETWEEN_PAUSES: u64 = 64;
 enum Event {
     /// An input, for a life of a member: inputs to a former life are lost.
     Input(usize, u64, Box<Input>),
+    /// A timer, for a life of a member. Most are set for nothing: what they would end has ended long before.
+    Timer(usize, u64, Timer),
     /// An advert under way.
     Deliver(usize, Arc<Published>),
     /// A fetch that looks for a holder.
@@ -102,10 +104,10 @@ impl<'a> World<'a> {
         let shared = trainers.initial_shared().map(Arc::new);
         let initial = shared.map(|shared| (shared.to_blob().0, shared));
         let ground = Ground::new(scenario, observer, initial.as_ref().map(|(blob, _)| *blob));
-        let n_members = ground.members.len();
+        let (n_members, broadcast_set) = (ground.members.len(), ground.broadcast_set);
         let mut world = Self {
             ground,
-            gossip: Gossip::new(n_members),
+            gossip: Gossip::new(n_members, broadcast_set),
             blobs: Blobs::new(n_members, initial),
             computing: Computing::new(trainers, past),
             lies: Lies::default(),
@@ -197,6 +199,9 @@ impl<'a> World<'a> {
             Event::Input(member, life, input) if ground.lives(member, life) => {
                 (member, Some(*input))
             }
+            Event::Timer(member, life, timer) if ground.lives(member, life) => {
+                (member, Some(Input::Timer(timer)))
+            }
             Event::Deliver(member, published) => {
                 (member, gossip::deliver(ground, member, published))
             }
@@ -229,7 +234,7 @@ impl<'a> World<'a> {
             Event::Notice(member, about) => (member, notice(ground, member, about)),
             Event::Lie(member) => return self.lie(member),
             // A life that is over.
-            Event::Input(..) | Event::Seek(..) | Event::Arrive(..) => return,
+            Event::Input(..) | Event::Timer(..) | Event::Seek(..) | Event::Arrive(..) => return,
             Event::TrainingEnds(..) | Event::ModuleEnds(..) | Event::PoolEnds(..) => return,
             Event::SeekSlices(..) | Event::HaveSlices(..) => return,
         };
@@ -373,7 +378,8 @@ fn begin_fetch(ground: &mut Ground<'_>, member: usize, fetch: Fetch) {
 fn set_timer(ground: &mut Ground<'_>, member: usize, timer: Timer, at: Timestamp) {
     ground.members[member].timers.insert(timer, at);
     let delay = at.since(ground.now());
-    ground.input_after(delay, member, Input::Timer(timer));
+    let life = ground.members[member].life;
+    ground.schedule(delay, Event::Timer(member, life, timer));
 }
 
 /// A member notices that it cannot reach another one any more, unless it can again.

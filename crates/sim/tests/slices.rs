@@ -4,6 +4,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{Body, Global, NodeId, Round, Rule, SEGMENT_BYTES, Timestamp};
@@ -33,9 +34,9 @@ fn sliced(nodes: usize, slices: u32) -> Scenario {
 /// What was announced, and who computed what.
 #[derive(Default)]
 struct Watch {
-    closings: BTreeMap<Round, Global>,
+    closings: BTreeMap<Round, Arc<Global>>,
     /// All that were announced, liars' too, each once.
-    announced: Vec<(NodeId, Global)>,
+    announced: Vec<(NodeId, Arc<Global>)>,
     /// Slices that each member averaged to close a round.
     slices: BTreeMap<usize, usize>,
     whole: BTreeSet<usize>,
@@ -224,7 +225,7 @@ fn who_serves_nothing_costs_a_round_its_slices_and_no_more() {
         let words: Vec<usize> = watch.closings.values().map(|it| it.slices.len()).collect();
         assert!(in_slices.count() >= 3, "{aggregator} {words:?}");
         let withholder = outcome.ids[3];
-        let counts = |it: &&Global| it.members.iter().any(|member| member.node == withholder);
+        let counts = |it: &&Arc<Global>| it.members.iter().any(|member| member.node == withholder);
         assert_eq!(watch.closings.values().filter(counts).count(), 0);
         assert!(outcome.bans.is_empty(), "{:?}", watch.reasons);
     }

@@ -106,7 +106,7 @@ impl Aggregator {
         let round = mean.round;
         let global = self.chain.close(parent, mean);
         // Published before it is followed: the announcement names the head that it follows.
-        self.outbox.publish(round, Body::Global(global.clone()));
+        self.outbox.publish(round, Body::from(global.clone()));
         self.follow(self.me, round, &global);
     }
 }

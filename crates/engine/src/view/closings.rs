@@ -6,11 +6,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use fednode_core::{Accepted, AdvertId, Body, ClosingId, Global, NodeId, Timestamp};
+use fednode_core::{Accepted, AdvertId, Body, ClosingId, Global, NodeId, Timestamp, shared};
 use serde::{Deserialize, Serialize};
 
 use super::evidence::Evidence;
-use crate::encoding::shared;
 use crate::event::Lacking;
 use crate::follower::Announced;
 
@@ -93,7 +92,7 @@ impl Closings {
     pub(super) fn keep(&mut self, id: ClosingId, advert: &Arc<Accepted>) {
         let advert = Arc::clone(advert);
         self.said.push(Said { id, advert });
-        if !self.evidence.is_empty() {
+        if self.evidence.is_crowded() {
             let members = self.iter().flat_map(|said| &said.global.members);
             let words = self.iter().flat_map(|said| said.global.words());
             let named = members.map(|member| member.advert);
@@ -115,7 +114,7 @@ impl Closings {
     pub(super) fn get(&self, id: ClosingId) -> Option<&Global> {
         self.iter()
             .find(|said| said.id == id)
-            .map(|said| said.global)
+            .map(|said| said.global.as_ref())
     }
 
     /// Keeps an advert that was lacking; tells whether it was.

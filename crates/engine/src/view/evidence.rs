@@ -117,6 +117,12 @@ impl Evidence {
         self.named.retain(|id, _| named.contains(id));
     }
 
+    /// Tells whether so much is held that it is time to look what no closing names any more. That takes a look at all closings, and
+    /// liars announce many.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.named.len() > MAX_MEMBERS
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.named.is_empty()
     }

@@ -142,6 +142,12 @@ impl Nodes {
         present.filter_map(|(_, view)| Update::of(view.update.as_ref()?))
     }
 
+    /// Visits the newest updates of those who can be counted on: they are neither banned nor gone, nor was their connection lost.
+    pub(crate) fn votes(&self) -> impl Iterator<Item = Update<'_>> {
+        let here = self.present().filter(|(_, view)| !view.lost);
+        here.filter_map(|(_, view)| Update::of(view.update.as_ref()?))
+    }
+
     /// Visits everybody's newest update that fits: whoever is ahead of it has signed it all the same.
     pub(crate) fn newest_that<'a>(
         &'a self,

@@ -247,7 +247,7 @@ fn old_closings_give_way_before_the_newest_updates() {
     for round in 1..100 {
         let first = 2 * u64::from(round);
         hear(&mut book, node(1), at(1, first), round);
-        let closing = Body::Global(Global {
+        let closing = Body::from(Global {
             members: Vec::new(),
             mean: BlobRef::of(b"mean"),
             parent: BlobRef::of(b"parent").id,

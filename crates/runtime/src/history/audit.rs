@@ -346,7 +346,7 @@ impl Auditor<'_> {
         let signed = self.verify_updates(kept)?;
         row.updates = counted(global, &signed);
         let of = |member: &Member| signed.get(&member.advert);
-        let round = (kept.round, global);
+        let round = (kept.round, global.as_ref());
         let confirmation = certificate::confirm(self.spec, &self.schedule, round, of);
         if let Confirmation::False(why) = confirmation {
             return Err(Flaw::False(why));

@@ -136,8 +136,7 @@ impl World {
                 ledger.remember_advert(advert, signed).unwrap();
             }
             let id = global.id(Round(round));
-            let (advert, signed) =
-                self.advert(&self.members[0], round, Body::Global(global.clone()));
+            let (advert, signed) = self.advert(&self.members[0], round, Body::from(global.clone()));
             // Every other round is closed by the node itself: its announcement comes after the note.
             if round.is_multiple_of(2) {
                 historian.follows(ledger, &[id]).unwrap();
@@ -175,7 +174,7 @@ impl World {
     }
 
     fn closing(&self, global: Global) -> SignedAdvert {
-        self.advert(&self.members[0], 1, Body::Global(global)).1
+        self.advert(&self.members[0], 1, Body::from(global)).1
     }
 }
 
@@ -206,7 +205,7 @@ fn what_is_not_kept_is_said_and_convicts_nobody() {
     let store = world.store();
     let closings = world.play(&store.ledger, 2);
     let (said, late) = world.round(4, closings.last());
-    let announced = world.advert(&world.members[0], 4, Body::Global(late)).1;
+    let announced = world.advert(&world.members[0], 4, Body::from(late)).1;
     let kept = KeptRound {
         round: Round(4),
         closing: Some(announced),
@@ -252,7 +251,7 @@ fn a_round_that_gets_its_closing_late_keeps_the_updates_that_it_counts() {
     let mut historian = Historian::default();
     let (said, global) = world.round(1, None);
     historian.ended(&store.ledger, Round(1)).unwrap();
-    let (announced, signed) = world.advert(&world.members[0], 1, Body::Global(global.clone()));
+    let (announced, signed) = world.advert(&world.members[0], 1, Body::from(global.clone()));
     for (advert, signed) in said.iter().chain([&(announced, signed)]) {
         store.ledger.remember_advert(advert, signed).unwrap();
     }
@@ -314,7 +313,7 @@ fn a_changed_history_is_false_and_says_where() {
     is_false(honest.clone(), &[updates[1].clone()], "of another member");
 
     let stranger = Identity::generate();
-    let body = Body::Global(global);
+    let body = Body::from(global);
     is_false(
         world.advert(&stranger, 1, body).1,
         &updates,
@@ -348,7 +347,7 @@ fn a_round_that_goes_on_from_another_mean_than_it_follows_is_false() {
     }
     let kept = KeptRound {
         round: Round(2),
-        closing: Some(world.advert(&world.members[0], 2, Body::Global(next)).1),
+        closing: Some(world.advert(&world.members[0], 2, Body::from(next)).1),
         updates: updates.into(),
         words: Vec::new(),
     };
@@ -431,7 +430,7 @@ fn closed_rounds_that_were_followed_at_once_are_all_kept() {
     let mut chain = Vec::new();
     for round in 1..=3 {
         let (said, global) = world.round(round, closings.last());
-        let announced = world.advert(&world.members[0], round, Body::Global(global.clone()));
+        let announced = world.advert(&world.members[0], round, Body::from(global.clone()));
         for (advert, signed) in said.iter().chain([&announced]) {
             store.ledger.remember_advert(advert, signed).unwrap();
         }

@@ -23,9 +23,12 @@ pub(super) struct Blobs {
     contents: Contents,
     /// The proxies among them that were fetched.
     decoded: NameMap<BlobId, Arc<ProxySet>>,
-    /// What each member holds.
-    held: Vec<NameSet<BlobId>>,
-    holders: NameMap<BlobId, Vec<usize>>,
+    /// The numbers of what each member holds: thousands of members hold hundreds of blobs, whose names take eight times as much.
+    held: Vec<NameSet<u32>>,
+    numbers: NameMap<BlobId, u32>,
+    /// The number of the next blob.
+    next: u32,
+    holders: NameMap<BlobId, Vec<u32>>,
     /// The blobs of each round, to forget them when nobody can want them any more.
     born: Born,
     /// Those among them that are averaged are kept apart.
@@ -39,12 +42,15 @@ pub(super) struct Blobs {
 impl Blobs {
     /// All members hold the initial shared part.
     pub(super) fn new(n_members: usize, initial: Option<(BlobRef, Arc<ParamSet>)>) -> Self {
-        let held: NameSet<BlobId> = initial.iter().map(|(blob, _)| blob.id).collect();
+        let numbers: NameMap<BlobId, u32> = initial.iter().map(|(blob, _)| (blob.id, 0)).collect();
+        let held: NameSet<u32> = numbers.values().copied().collect();
         let contents = initial.map(|(blob, params)| (blob.id, params));
         Self {
             contents: contents.into_iter().collect(),
             decoded: NameMap::default(),
             held: vec![held; n_members],
+            numbers,
+            next: 1,
             holders: NameMap::default(),
             born: Born::new(),
             parts: Born::new(),
@@ -68,23 +74,32 @@ impl Blobs {
     }
 
     pub(super) fn is_held(&self, member: usize, blob: &BlobId) -> bool {
-        self.held[member].contains(blob)
+        let number = self.numbers.get(blob);
+        number.is_some_and(|number| self.held[member].contains(number))
     }
 
     /// Visits the members that came to hold a blob.
     pub(super) fn holders(&self, blob: &BlobId) -> impl Iterator<Item = usize> + '_ {
-        self.holders.get(blob).into_iter().flatten().copied()
+        let holders = self.holders.get(blob).into_iter().flatten();
+        holders.map(|member| *member as usize)
     }
 
     pub(super) fn hold(&mut self, member: usize, blob: BlobId) {
-        if self.held[member].insert(blob) {
-            self.holders.entry(blob).or_default().push(member);
+        let next = &mut self.next;
+        let number = *self.numbers.entry(blob).or_insert_with(|| {
+            *next += 1;
+            *next - 1
+        });
+        if self.held[member].insert(number) {
+            self.holders.entry(blob).or_default().push(member as u32);
         }
     }
 
     /// A member deletes its copy.
     pub(super) fn release(&mut self, member: usize, blob: &BlobId) {
-        self.held[member].remove(blob);
+        if let Some(number) = self.numbers.get(blob) {
+            self.held[member].remove(number);
+        }
     }
 
     /// Returns proxies decoded; all members that fetch them share one copy.
@@ -235,8 +250,11 @@ impl Blobs {
                 if !is_needed {
                     self.contents.remove(blob);
                     self.decoded.remove(blob);
-                    for holder in self.holders.remove(blob).unwrap_or_default() {
-                        self.held[holder].remove(blob);
+                    let (number, holders) = (self.numbers.remove(blob), self.holders.remove(blob));
+                    if let (Some(number), Some(holders)) = (number, holders) {
+                        for holder in holders {
+                            self.held[holder as usize].remove(&number);
+                        }
                     }
                 }
                 is_needed

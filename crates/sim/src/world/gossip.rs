@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fednode_core::{
-    ADVERT_LIFE, Accepted, Advert, AdvertId, Body, NodeId, ProxyOffer, ProxySet, Round, Sequence,
-    Timestamp,
+    ADVERT_LIFE, Accepted, Advert, AdvertId, Body, BroadcastSet, NodeId, ProxyOffer, ProxySet,
+    Round, Sequence, Timestamp,
 };
 use fednode_engine::{Input, Lacking};
 
@@ -25,6 +25,10 @@ use crate::scenario::Behaviour;
 const MAX_WAITING: usize = 1024;
 /// Adverts kept per member for those who come back; an author's last few are among them.
 const KEPT_PER_MEMBER: usize = 40;
+/// The same where most updates are for few: who comes back asks for the last rounds of those whom it follows.
+const KEPT_WHERE_FEW_FOLLOW: usize = 2;
+/// What is no update, such as a closing, is kept for longer there.
+const KEPT_WORDS: usize = 256;
 /// Adverts per author that peers keep for those who missed them, as in the daemon.
 const KEPT_PER_AUTHOR: u32 = 16;
 /// Adverts that somebody who comes back looks through, per member.
@@ -62,6 +66,7 @@ impl Default for Inbox {
 pub(super) struct Gossip {
     inboxes: Vec<Inbox>,
     published: Vec<Arc<Published>>,
+    kept_per_member: usize,
     /// Adverts under the number of another one, both ways.
     twins: BTreeMap<AdvertId, AdvertId>,
     /// Who heard the other one first, and so never hears this.
@@ -69,8 +74,14 @@ pub(super) struct Gossip {
 }
 
 impl Gossip {
-    pub(super) fn new(n_members: usize) -> Self {
+    pub(super) fn new(n_members: usize, broadcast_set: BroadcastSet) -> Self {
+        let kept_per_member = if broadcast_set.is_partial() {
+            KEPT_WHERE_FEW_FOLLOW
+        } else {
+            KEPT_PER_MEMBER
+        };
         Self {
+            kept_per_member,
             inboxes: (0..n_members).map(|_| Inbox::default()).collect(),
             published: Vec::new(),
             twins: BTreeMap::new(),
@@ -163,9 +174,13 @@ impl Gossip {
 
     fn remember(&mut self, published: Arc<Published>) {
         self.published.push(published);
-        let most = KEPT_PER_MEMBER * self.inboxes.len();
+        let most = self.kept_per_member * self.inboxes.len();
         if self.published.len() > 2 * most {
-            self.published.drain(..most);
+            let older = self.published.drain(..most);
+            let words = older.filter(|published| !matches!(published.advert.body, Body::Local(_)));
+            let words: Vec<Arc<Published>> = words.collect();
+            let newest = words.len().saturating_sub(KEPT_WORDS.min(most / 4));
+            self.published.splice(..0, words.into_iter().skip(newest));
         }
     }
 

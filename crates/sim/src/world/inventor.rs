@@ -184,7 +184,7 @@ impl Inventor<'_, '_> {
         updates.truncate(kept);
         let mut global = closing(self.ground, blobs, self.liar, round, &updates)?;
         if self.chance(0.6) {
-            return Some((round, Body::Global(global)));
+            return Some((round, Body::from(global)));
         }
         if self.chance(0.25) {
             let (node, shared, advert) = (self.node(), self.blob(), self.advert_id());
@@ -222,7 +222,7 @@ impl Inventor<'_, '_> {
         }
         global.members.sort_by_key(|member| member.node);
         global.members.dedup_by_key(|member| member.node);
-        Some((round, Body::Global(global)))
+        Some((round, Body::from(global)))
     }
 
     fn fault(&mut self) -> Body {

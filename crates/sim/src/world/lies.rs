@@ -189,7 +189,7 @@ impl Lies {
             global.members.push(ghost(global.members.first()?.shared));
             global.members.sort_by_key(|member| member.node);
         }
-        Some((liar, closed, Body::Global(global)))
+        Some((liar, closed, Body::from(global)))
     }
 
     /// Returns the updates of a round that follow the same closed round, of these nodes or of all.

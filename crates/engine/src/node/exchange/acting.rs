@@ -214,7 +214,7 @@ impl Acting {
             Ok(mean) => {
                 let (parent, round) = (shared.parent(), mean.round);
                 let global = shared.chain.close(parent, mean);
-                shared.outbox.publish(round, Body::Global(global));
+                shared.outbox.publish(round, Body::from(global));
             }
             Err(Some(Step::Fetch(parts))) => self.fetch_all(shared, parts),
             Err(_) => {}
@@ -230,7 +230,7 @@ impl Acting {
         let parent = shared.parent();
         let round = mean.round;
         let global = shared.chain.close(parent, mean);
-        shared.outbox.publish(round, Body::Global(global));
+        shared.outbox.publish(round, Body::from(global));
     }
 }
 
