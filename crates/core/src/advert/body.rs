@@ -24,7 +24,10 @@ pub const MAX_REMOVALS: usize = 64;
 /// The kinds of advert.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[expect(clippy::large_enum_variant, reason = "most adverts are the largest: updates")]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "most adverts are the largest: updates"
+)]
 pub enum Body {
     /// "My local update of this round is done."
     Local(Local),

@@ -18,8 +18,8 @@ use fednode_runtime::exit::ExitCode;
 use fednode_cli::failure::fail;
 use fednode_cli::table::bytes;
 
-/// What a toy knows and what is on its way to it: 210 to 240 kB each with 1,000 and with 10,000 of them.
-const BYTES_PER_TOY: u64 = 256 << 10;
+/// What a toy knows and what is on its way to it: about 160 kB each with 3,000 and with 10,000 of them, after 20 rounds.
+const BYTES_PER_TOY: u64 = 192 << 10;
 /// Parts of a toy's size that there are of it: shared part and two experts, as they are, as they were saved, and as blobs of
 /// two rounds.
 const PARTS_OF_TOY: u64 = 3 * 4;
@@ -237,7 +237,7 @@ mod tests {
         let error = toys_fit(100_000, 0, 4 << 30).unwrap_err().to_string();
         assert_eq!(
             error,
-            "100000 nodes need about 26.2 GB of memory and 4.3 GB are free: simulate fewer nodes"
+            "100000 nodes need about 19.7 GB of memory and 4.3 GB are free: simulate fewer nodes"
         );
     }
 }
