@@ -8,7 +8,7 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/fedn
 # Some programs hold the path of the checkout that they were built in. Those of another checkout are built anew.
 built_in=$CARGO_TARGET_DIR/.checkout
 if [ "$(cat "$built_in" 2>/dev/null)" != "$root" ]; then
-    grep -rl --include='*.rs' CARGO_MANIFEST_DIR "$root"/{crates,daemon,bootstrap,tests} | xargs -r -d '\n' touch
+    grep -rl --include='*.rs' CARGO_MANIFEST_DIR "$root"/{crates,daemon,bootstrap,tests} | xargs -r -d '\n' touch -c || true
     mkdir -p "$CARGO_TARGET_DIR" && echo "$root" >"$built_in"
 fi
 unset built_in
