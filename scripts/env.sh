@@ -8,8 +8,11 @@ export CARGO_TARGET_DIR=${CARGO_TARGET_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/fedn
 # Some programs hold the path of the checkout that they were built in. Those of another checkout are built anew.
 built_in=$CARGO_TARGET_DIR/.checkout
 if [ "$(cat "$built_in" 2>/dev/null)" != "$root" ]; then
-    grep -rl --include='*.rs' CARGO_MANIFEST_DIR "$root"/{crates,daemon,bootstrap,tests} | xargs -r -d '\n' touch -c || true
-    mkdir -p "$CARGO_TARGET_DIR" && echo "$root" >"$built_in"
+    if grep -rl --include='*.rs' CARGO_MANIFEST_DIR "$root"/{crates,daemon,bootstrap,tests} | xargs -r -d '\n' touch -c; then
+        mkdir -p "$CARGO_TARGET_DIR" && echo "$root" >"$built_in"
+    else
+        echo "warning: $root cannot be written to: tests that were built in another checkout may look for files there" >&2
+    fi
 fi
 unset built_in
 

@@ -130,11 +130,13 @@ impl Dialing {
         if let Some(absence) = base.why_gone(node) {
             return format!("it {absence}");
         }
+        if base.standing.is_banned(node) {
+            return "it is banned".to_owned();
+        }
         if let Some(refusal) = refused {
             return refusal;
         }
         match self.dialer.last_failure(node) {
-            _ if base.standing.is_banned(node) => "it is banned".to_owned(),
             Some(reason) => reason.to_owned(),
             None if addresses.is_empty() && !is_configured => {
                 "it has no address that others can dial".to_owned()

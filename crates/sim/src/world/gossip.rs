@@ -25,9 +25,9 @@ use crate::scenario::Behaviour;
 const MAX_WAITING: usize = 1024;
 /// Adverts kept per member for those who come back; an author's last few are among them.
 const KEPT_PER_MEMBER: usize = 40;
-/// The same where most updates are for few: who comes back asks for the last rounds of those whom it follows.
+/// The same with a partial broadcast set: who comes back asks for the last rounds of those whom it follows.
 const KEPT_WHERE_FEW_FOLLOW: usize = 2;
-/// What is no update, such as a closing, is kept for longer there.
+/// What is no update, such as a closing, is kept for longer, up to so many.
 const KEPT_WORDS: usize = 256;
 /// Adverts per author that peers keep for those who missed them, as in the daemon.
 const KEPT_PER_AUTHOR: u32 = 16;
