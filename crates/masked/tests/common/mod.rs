@@ -24,6 +24,13 @@ pub(crate) struct Federation {
     pub(crate) offers: BTreeMap<NodeId, MaskOffer>,
 }
 
+/// What members know of each other once their offers are opened. Members with the same secrets can begin from it again.
+#[derive(Clone)]
+pub(crate) struct Exchanged {
+    held: Held,
+    roster: Roster,
+}
+
 /// Shares that nodes hold of others.
 pub(crate) type Held = BTreeMap<NodeId, BTreeMap<NodeId, HeldShares>>;
 
@@ -55,11 +62,7 @@ impl Federation {
             .enumerate()
             .map(|(place, node)| (*node, StaticSecret::from(bytes(2, number(place)))))
             .collect();
-        let secrets: BTreeMap<_, _> = nodes
-            .iter()
-            .enumerate()
-            .map(|(place, node)| (*node, Secrets::of(&bytes(3, number(place)), &context)))
-            .collect();
+        let secrets = secrets_of(&nodes, seed, &context);
         let offer = |node: &NodeId| {
             let holders = graph::holders(&nodes, *node, &context);
             let holders: Vec<_> = holders
@@ -106,16 +109,36 @@ impl Federation {
         grouping: Option<Grouping>,
         vectors: &BTreeMap<NodeId, Vec<u64>>,
     ) -> Published {
-        let mut held = self.hold();
+        let exchanged = self.exchanged();
+        exchanged.publish_in(self.secrets, grouping, vectors)
+    }
+
+    /// Returns what everybody knows once the offers are opened.
+    pub(crate) fn exchanged(&self) -> Exchanged {
+        let held = self.hold();
         let said = holds(&held);
-        let roster = Roster::new(self.context, self.offers, &said).unwrap();
+        Exchanged {
+            roster: Roster::new(self.context, self.offers.clone(), &said).unwrap(),
+            held,
+        }
+    }
+}
+
+impl Exchanged {
+    /// Lets everybody mask its vector for the sum of its group, with the secrets that were offered.
+    pub(crate) fn publish_in(
+        mut self,
+        secrets: BTreeMap<NodeId, Secrets>,
+        grouping: Option<Grouping>,
+        vectors: &BTreeMap<NodeId, Vec<u64>>,
+    ) -> Published {
         let roster = match grouping {
-            Some(grouping) => roster.in_groups(grouping),
-            None => roster,
+            Some(grouping) => self.roster.in_groups(grouping),
+            None => self.roster,
         };
         let (mut members, mut masked) = (BTreeMap::new(), BTreeMap::new());
-        for (node, secrets) in self.secrets {
-            let held = held.remove(&node).unwrap_or_default();
+        for (node, secrets) in secrets {
+            let held = self.held.remove(&node).unwrap_or_default();
             let Ok(member) = Member::new(node, secrets, held, roster.clone()) else {
                 continue;
             };
@@ -129,6 +152,17 @@ impl Federation {
             vectors: masked,
         }
     }
+}
+
+/// Returns the secrets of a federation's members. The same seed makes the same ones.
+pub(crate) fn secrets_of(
+    nodes: &[NodeId],
+    seed: u64,
+    context: &Context,
+) -> BTreeMap<NodeId, Secrets> {
+    let of = |place: usize| Secrets::of(&bytes(3, seed.wrapping_mul(1000) + place as u64), context);
+    let places = nodes.iter().enumerate();
+    places.map(|(place, node)| (*node, of(place))).collect()
 }
 
 /// Returns whose shares each has opened.
