@@ -46,7 +46,7 @@ pub struct Advert {
     pub round: Round,
     /// When it was said, by the author's clock.
     pub issued_at: Timestamp,
-    /// After this nobody accepts it any more.
+    /// A day after it was said. From then on it is accepted only where a closed round names it.
     pub expires_at: Timestamp,
     /// What it says.
     pub body: Body,
@@ -94,8 +94,8 @@ pub enum AdvertError {
     /// It belongs to another federation.
     #[error("advert of another federation ({0})")]
     Federation(FederationId),
-    /// Its validity ended or is absurd.
-    #[error("advert expired or with an impossible lifetime")]
+    /// Its day is over. Everything else in it is sound.
+    #[error("advert expired")]
     Expired,
     /// Its clock differs too much from ours.
     #[error("advert issued {0:?} away from our clock")]
@@ -129,8 +129,9 @@ impl Advert {
         if self.federation != id {
             return Err(AdvertError::Federation(self.federation));
         }
-        if self.expires_at < now || self.expires_at.since(self.issued_at) > 2 * ADVERT_LIFE {
-            return Err(AdvertError::Expired);
+        // With a life of its own choice, an author could have one member count an advert that others find expired.
+        if self.issued_at + ADVERT_LIFE != self.expires_at {
+            return Err(AdvertError::Bounds("another life than a day"));
         }
         if self.issued_at > now + CLOCK_SKEW {
             return Err(AdvertError::ClockSkew(self.issued_at.since(now)));
@@ -143,6 +144,11 @@ impl Advert {
                 AdvertError::Bounds("a round beyond the last")
             });
         }
-        self.body.check()
+        self.body.check()?;
+        // Last: an expired advert may still be wanted, and is sound then.
+        if self.expires_at < now {
+            return Err(AdvertError::Expired);
+        }
+        Ok(())
     }
 }

@@ -1,5 +1,7 @@
 //! Meet: what two nodes tell each other on every new connection, before anything else.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::membership::{Absence, SignedStatement};
@@ -170,17 +172,20 @@ const RUN: &str = "fingerprints.run";
 
 /// Names the first key in which two specs differ, in our order.
 fn first_difference(ours: &[Entry], theirs: &[Entry]) -> Refusal {
-    let absent = || "absent".to_owned();
-    let value = |entries: &[Entry], key: &str| {
-        entries
-            .iter()
-            .find(|entry| entry.key == key)
-            .map_or_else(absent, |entry| entry.value.clone())
+    // By name: the peer says how many there are.
+    let [ours_by_key, theirs_by_key] = [ours, theirs].map(|entries| {
+        let named = entries.iter().rev();
+        let named = named.map(|entry| (entry.key.as_str(), entry.value.as_str()));
+        named.collect::<BTreeMap<_, _>>()
+    });
+    let value = |entries: &BTreeMap<&str, &str>, key| {
+        let value = entries.get(key).copied();
+        value.unwrap_or("absent").to_owned()
     };
     let keys = ours.iter().chain(theirs).map(|entry| entry.key.as_str());
     let settings = keys.filter(|key| *key != RUN);
     for key in settings.chain([RUN]) {
-        let (ours, theirs) = (value(ours, key), value(theirs, key));
+        let (ours, theirs) = (value(&ours_by_key, key), value(&theirs_by_key, key));
         if ours != theirs {
             return Refusal::Spec {
                 key: key.to_owned(),

@@ -6,11 +6,13 @@
 //! anybody to recompute. When another node has acted in its place, it recomputes that and takes up the chain from there.
 
 mod closing;
+mod expecting;
 mod image;
 mod straggling;
 mod verifying;
 mod waiting;
 
+use self::expecting::Expected;
 pub use image::AggregatorImage;
 
 use std::collections::BTreeSet;
@@ -25,7 +27,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::chain;
 use crate::closing::{Base, Closer, Offered};
-use crate::cohort::Cohort;
 use crate::event::{Arrival, Fetch, FetchKind, Input, Note, Output, Timer};
 use crate::follower::Follower;
 use crate::light;
@@ -83,15 +84,12 @@ struct OpenRound {
     looks_at: Option<Timestamp>,
     /// The round that too few had trained for when its time was over.
     overdue: Option<Round>,
-}
-
-/// Whose updates a round waits for. Finding out is a walk through the whole view, so it is kept as long as it holds.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-struct Expected {
-    /// The view's count of comings and goings.
-    company: u64,
-    round: Round,
-    nodes: Vec<NodeId>,
+    /// Whether those who held it up until its deadline were noted.
+    #[serde(default)]
+    is_blamed: bool,
+    /// The most bytes that a part could have by what others had announced when it was looked at last.
+    #[serde(default)]
+    compared: Option<u64>,
 }
 
 impl OpenRound {
@@ -105,6 +103,8 @@ impl OpenRound {
             straggled: None,
             looks_at: None,
             overdue: None,
+            is_blamed: false,
+            compared: None,
         }
     }
 
@@ -298,18 +298,47 @@ impl Aggregator {
     fn handle_local(&mut self, update: Update<'_>) {
         let (author, round, local) = (update.node, update.round, update.local);
         self.note_pace(update);
-        let head = self.head().clone();
+        let head = self.head();
         // A mean that changes nothing has the name of the one before: the round tells what was trained after it.
         if round <= head.round || author == self.me {
             return;
         }
-        let most = chain::most_bytes(&head, round, &self.schedule);
-        let size = local.shared.map(|shared| shared.size);
-        if let Some(size) = size.filter(|size| *size > most) {
-            let reason =
-                format!("announced a shared part of {size} bytes, far more than the mean has");
-            return self.outbox.strike(author, reason);
+        let size = local.shared.map_or(0, |shared| shared.size);
+        match chain::most_bytes(head, round, &self.schedule) {
+            Some(most) if size > most => {
+                let reason =
+                    format!("announced a shared part of {size} bytes, far more than the mean has");
+                self.outbox.strike(author, reason);
+            }
+            None if size > chain::UNCOMPARED_BYTES / 4 => self.compare(update),
+            Some(_) | None => self.take_part(update),
         }
+    }
+
+    /// Takes the parts that are no larger than what others have. Of larger ones more must be announced first.
+    fn compare(&mut self, update: Update<'_>) {
+        let most = chain::most_by_others(&self.view, self.spec.nodes);
+        let fits = |update: &Update<'_>| update.local.shared.is_some_and(|it| it.size <= most);
+        if fits(&update) {
+            self.take_part(update);
+        }
+        // Of some that came before enough were not announced then.
+        if most > self.open.compared.replace(most).unwrap_or(most) {
+            let head = self.head().round;
+            for update in self.view.nodes().newest_adverts() {
+                if let Some(update) = Update::of(&update)
+                    && (update.round > head && update.node != self.me && fits(&update))
+                {
+                    self.take_part(update);
+                }
+            }
+        }
+    }
+
+    /// Fetches a part, if it is new and counts.
+    fn take_part(&mut self, update: Update<'_>) {
+        let (author, round) = (update.node, update.round);
+        let head = self.head().clone();
         let some_rest = self.spec.round.participation < 1.0;
         if some_rest && self.open.overdue.is_some_and(|overdue| round > overdue) {
             // Others train in this round, which has a time of its own.
@@ -343,7 +372,7 @@ impl Aggregator {
         self.note_silent();
         self.chain.follow(&self.view, round, global, counts_again);
         self.stragglers.begin(Some(global.id(round)), self.now);
-        self.view.on_followed(author);
+        self.view.on_followed(author, global);
         self.n_members = global.members.len();
         self.outbox.note(Note::RoundClosed {
             round,
@@ -381,55 +410,6 @@ impl Aggregator {
         offered.max(self.head().round.next())
     }
 
-    /// Returns the nodes whose update is waited for: those connected that have not left, that are drawn to train in this
-    /// round and that all receive from. After the first round that is who was counted in the one before, or was only late
-    /// for it: whoever connects and stays silent holds nobody up.
-    fn expected(&self) -> Vec<NodeId> {
-        let round = self.open_round();
-        let cohort = Cohort::draw(&self.spec, &self.schedule, round, self.view.nodes().known());
-        let head = self.head();
-        let is_proven = |node| {
-            head.counted.is_empty()
-                || head.counts(node)
-                || self
-                    .view
-                    .nodes()
-                    .newest_local(node)
-                    .is_some_and(|(newest, _)| newest.next() >= head.round)
-        };
-        let counts = |node: &NodeId| {
-            self.broadcast_set.contains(*node, round) && cohort.contains(*node) && is_proven(*node)
-        };
-        self.view.company().neighbours().filter(counts).collect()
-    }
-
-    /// Returns the nodes whose update is waited for; found anew if somebody came or went since.
-    fn renew_expected(&mut self) -> Expected {
-        let (company, round) = (self.view.company().changes(), self.open_round());
-        let known = self.open.expected.take();
-        // Asked at every input, so the walk through the view is spared while nobody comes or goes.
-        let known = known.filter(|known| (known.company, known.round) == (company, round));
-        known.unwrap_or_else(|| Expected {
-            company,
-            round,
-            nodes: self.expected(),
-        })
-    }
-
-    /// Returns how many updates a round has at least, whoever is connected: the first round waits for the planned number
-    /// of nodes, later ones for those that are there. Of a large federation only some are connected with an aggregator;
-    /// there the last round says how many speak. Where chance draws the cohort, no more are counted on than surely come.
-    fn planned(&self) -> usize {
-        match self.head().round {
-            Round::ZERO => {
-                let planned = self.spec.surely_trained();
-                planned.saturating_sub(self.view.nodes().n_gone())
-            }
-            _ if self.broadcast_set.is_partial() => self.n_members.min(self.spec.surely_trained()),
-            _ => 0,
-        }
-    }
-
     /// Closes the round if it is time: everybody expected is in, or a quorum and the grace time over, or the deadline.
     fn try_to_close(&mut self) {
         let grace = self.spec.round.grace();
@@ -456,6 +436,12 @@ impl Aggregator {
         let deadline_over = self.now >= opened + self.spec.round.deadline();
         let all_in = |nodes: &[NodeId]| self.open.closer.all_in(nodes.iter().copied());
         let in_time = is_quorum && (grace_over || all_in(&expected.nodes));
+        if deadline_over && !in_time && !std::mem::replace(&mut self.open.is_blamed, true) {
+            let has_part = |node: &NodeId| self.open.closer.holds(*node);
+            let nodes = expected.nodes.iter().copied();
+            let late: Vec<NodeId> = nodes.filter(|node| !has_part(node)).collect();
+            self.view.note_held_up(late);
+        }
         // Kept before the mean is ordered: ordering does not change who is expected.
         self.open.expected = Some(expected);
         if in_time || deadline_over && self.is_most_of_heard() {

@@ -28,6 +28,8 @@ use crate::view::View;
 
 /// Bytes that any part may have, however small the mean.
 pub(crate) const SLACK: u64 = 64 << 10;
+/// Bytes that a part may have where no mean says how large parts are, whatever others announced.
+pub(crate) const UNCOMPARED_BYTES: u64 = 16 << 20;
 
 /// What to do with an announced closed round.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,7 +154,7 @@ impl Judge<'_> {
         // The sums of all groups are in one mean.
         let sums = self.schedule.most_sums(round);
         let largest = parts.fold(global.mean.size / sums, u64::max);
-        let is_too_large = follows && largest > most;
+        let is_too_large = follows && most.is_some_and(|most| largest > most);
         is_too_large.then(|| {
             format!("a mean or a part of {largest} bytes, far more than the mean before it")
         })
@@ -258,16 +260,29 @@ fn lacking_of(adverts: &[(NodeId, AdvertId)], named_by: NodeId) -> Vec<Lacking> 
 }
 
 /// Returns how many bytes a part, a mean or the sum of a group can have at most that follows the head: what is announced is
-/// reserved before a byte of it comes. The sums of statistics are as large as they are, also for whoever is rounds behind, and say nothing of
-/// the parts that follow them where a federation goes on.
-pub(crate) fn most_bytes(head: &Head, round: Round, schedule: &Schedule) -> u64 {
+/// reserved before a byte of it comes. The sums of statistics are as large as they are, also for whoever is rounds behind, and say
+/// nothing of the parts that follow them where a federation goes on. Then nothing is known.
+pub(crate) fn most_bytes(head: &Head, round: Round, schedule: &Schedule) -> Option<u64> {
     let are_sums = |round| schedule.gathers_statistics_in(round);
-    match head.mean {
-        Some(mean) if !are_sums(round) && !are_sums(head.round) => {
-            mean.size.saturating_mul(4).saturating_add(SLACK)
-        }
-        Some(_) | None => u64::MAX,
-    }
+    let says = |_: &BlobRef| !are_sums(round) && !are_sums(head.round);
+    let mean = head.mean.filter(says)?;
+    Some(mean.size.saturating_mul(4).saturating_add(SLACK))
+}
+
+/// Returns how many bytes a part can have by what others announced, where no mean says how large parts are: four times what more
+/// than a third have announced. Liars are fewer, so one of those is honest.
+pub(crate) fn most_by_others(view: &View, n_nodes: u32) -> u64 {
+    let sizes = view.nodes().newest_updates();
+    let mut sizes: Vec<u64> = sizes
+        .filter_map(|update| Some(update.local.shared?.size))
+        .collect();
+    let third = n_nodes as usize / 3;
+    let have = if third < sizes.len() {
+        *sizes.select_nth_unstable_by(third, |a, b| b.cmp(a)).1
+    } else {
+        0
+    };
+    have.saturating_mul(4).max(UNCOMPARED_BYTES)
 }
 
 /// Asks for adverts by name, first those who named them, unless they come by themselves in a moment.

@@ -16,6 +16,8 @@
 //! A closing may name a key that counts no more, because its owner came back with another one. The owner has signed that it goes on from
 //! that closing. So as many nodes that go on from it are counted as it names that are banned.
 //!
+//! Whoever is here and lets a round wait until its deadline, twice, is not expected either, until it is counted in others.
+//!
 //! Whoever publishes an update whose part cannot be had or cannot be counted, or closes a round whose mean cannot be had, is
 //! not expected either until that changes. A machine finds out about parts when it closes the round itself. So where one of
 //! three has a part that is of no use, the two others close the round one after the other, and each follows the first.
@@ -168,7 +170,9 @@ impl Judge<'_> {
             is_late || self.head.counted.is_empty() || self.head.counts(node) || self.keeps_up(node)
         };
         // With liars that are banned by now a closing must not reach what it lacks in others.
-        let counts = |node: &NodeId| is_known(*node) && !self.view.is_banned(*node);
+        let is_waited_for = |node| is_late || self.is_waited_for(node);
+        let counts =
+            |node: &NodeId| is_known(*node) && is_waited_for(*node) && !self.view.is_banned(*node);
         nodes.into_iter().filter(counts).count()
     }
 
@@ -182,7 +186,8 @@ impl Judge<'_> {
             let late = self.view.nodes().newest_updates().map(|update| update.node);
             let late = late.filter(|node| !self.head.counts(*node) && self.keeps_up(*node));
             let expected = self.head.counted.iter().copied().chain(late);
-            return expected.filter(|node| self.is_there(*node, round)).count();
+            let is_one = |node: &NodeId| self.is_waited_for(*node) && self.is_there(*node, round);
+            return expected.filter(is_one).count();
         }
         let cohort = Cohort::draw(self.spec, self.schedule, round, self.view.nodes().known());
         let trains = |node| self.broadcast_set.contains(node, round) && cohort.contains(node);
@@ -206,7 +211,13 @@ impl Judge<'_> {
     /// one before.
     fn keeps_up(&self, node: NodeId) -> bool {
         let newest = self.view.nodes().newest_local(node);
-        newest.is_some_and(|(round, _)| round.next() >= self.head.round)
+        newest
+            .is_some_and(|(round, local)| local.shared.is_some() && round.next() >= self.head.round)
+    }
+
+    /// Tells whether a node has not held up too many rounds. This machine waits for itself.
+    fn is_waited_for(&self, node: NodeId) -> bool {
+        node == self.me || self.view.is_waited_for(node, self.spec)
     }
 
     /// Tells whether a member of the round before can still be expected to take part in this one.

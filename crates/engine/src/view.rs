@@ -17,6 +17,7 @@ mod closings;
 mod company;
 mod doubts;
 mod evidence;
+mod holdups;
 mod member;
 mod nodes;
 mod withdrawn;
@@ -26,14 +27,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::{
-    Accepted, BlobId, Body, ClosingId, Global, Member, NodeId, PoolOffer, ProxySet, Role, Round,
-    Sequence, Timestamp,
+    Accepted, BlobId, Body, ClosingId, FederationSpec, Global, Member, NodeId, PoolOffer, ProxySet,
+    Role, Round, Sequence, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
 use self::closings::Closings;
 use self::company::Company;
 use self::doubts::Doubts;
+use self::holdups::HoldUps;
 use self::member::{NodeView, local_of};
 use self::nodes::Nodes;
 pub(crate) use self::nodes::Update;
@@ -58,6 +60,8 @@ pub(crate) struct View {
     company: Company,
     closings: Closings,
     doubts: Doubts,
+    #[serde(default)]
+    holdups: HoldUps,
     withdrawn: Withdrawn,
     /// How many rounds of adverts are kept per node: an older expert may stand in for up to I rounds.
     keep_rounds: u32,
@@ -71,6 +75,7 @@ impl View {
             company: Company::default(),
             closings: Closings::default(),
             doubts: Doubts::default(),
+            holdups: HoldUps::default(),
             withdrawn: Withdrawn::default(),
             keep_rounds: keep_rounds.max(2),
         }
@@ -215,9 +220,33 @@ impl View {
         refused.for_each(|node| self.doubt(node));
     }
 
+    /// A round has waited for these nodes until its deadline: of those who are here none is waited for very often.
+    pub(crate) fn note_held_up(&mut self, nodes: impl IntoIterator<Item = NodeId>) {
+        self.company.changed();
+        for node in nodes {
+            if self.company.has_neighbour(node) {
+                self.holdups.note(node);
+            }
+        }
+    }
+
+    /// Tells whether a node is worth waiting for: it has not held rounds up too often. Where chance draws who trains, everybody is, since
+    /// rounds in which too few were drawn last until their deadline without anybody's fault.
+    pub(crate) fn is_waited_for(&self, node: NodeId, spec: &FederationSpec) -> bool {
+        spec.round.participation < 1.0 || self.holdups.is_waited_for(node, spec.nodes)
+    }
+
+    /// The aggregators had the time of a whole round, and did nothing: they are not waited for until one closes a round.
+    pub(crate) fn note_idle_aggregators(&mut self) {
+        self.company.note_idle_aggregators();
+    }
+
     /// A closed round is followed, so its author is doubted no longer. Nor is any aggregator: it sends no parts that could
     /// clear it, and a doubt is of what it closed before.
-    pub(crate) fn on_followed(&mut self, author: NodeId) {
+    pub(crate) fn on_followed(&mut self, author: NodeId, global: &Global) {
+        self.company.on_followed(author);
+        let is_member = |node| global.members.iter().any(|member| member.node == node);
+        self.holdups.on_counted(is_member);
         let nodes = &self.nodes;
         let aggregates = |node| nodes.get(node).is_some_and(NodeView::is_aggregator);
         self.doubts.lift(|node| node == author || aggregates(node));

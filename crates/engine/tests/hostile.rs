@@ -434,6 +434,36 @@ fn blob_announced_far_too_large_is_not_fetched() {
     );
 }
 
+/// Before the first mean nothing but what others announce says how large a part is.
+#[test]
+fn a_large_first_part_is_fetched_once_others_have_announced_as_much() {
+    let spec = Arc::new(averaging(7));
+    let mut aggregator = Aggregator::new(Arc::clone(&spec), id(7));
+    aggregator.handle(NOW, Input::Start);
+    let part = |author: u8, size| Local {
+        shared: Some(BlobRef {
+            size,
+            ..blob(&format!("part of {author}"))
+        }),
+        ..Local::new(blob("initial").id, 10)
+    };
+    let mut fetched = |author: u8, size| {
+        let said = advert(&spec, author, 1, Body::Local(part(author, size)));
+        let outputs = aggregator.handle(NOW, said);
+        let blames = |output: &Output| matches!(output, Output::Strike { .. });
+        assert!(!outputs.iter().any(blames), "it may be an honest one");
+        fetched_parts(&outputs).len()
+    };
+    assert_eq!(fetched(LIAR, 512 << 20), 0);
+    assert_eq!(fetched(1, 512 << 20), 0);
+    assert_eq!(fetched(2, 1 << 20), 1, "a small one waits for nobody");
+    assert_eq!(
+        fetched(3, 200 << 20),
+        3,
+        "more than a third have a quarter of it"
+    );
+}
+
 #[test]
 fn proxies_far_larger_than_the_own_ones_are_not_fetched() {
     let mut spec = FederationSpec {

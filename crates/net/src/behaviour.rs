@@ -53,8 +53,9 @@ const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(20);
 /// How often mDNS asks the local network.
 const MDNS_INTERVAL: Duration = Duration::from_secs(20);
-/// Messages are remembered this long. A message that returns later meets the replay window of the book.
-const DUPLICATE_MEMORY: Duration = Duration::from_secs(300);
+/// Messages are remembered this long. A message that returns later meets the replay window of the book. Floods fill this
+/// memory, so it is no longer than libp2p's own.
+const DUPLICATE_MEMORY: Duration = Duration::from_secs(60);
 /// Members that keep a place at this relay: as many as a large aggregator has peers.
 const MAX_RESERVATIONS: usize = 1024;
 /// A place is renewed well before it ends.

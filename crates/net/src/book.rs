@@ -19,6 +19,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use fednode_core::{
     Advert, AdvertId, Body, BroadcastSet, NodeId, Round, Sequence, SignedAdvert, Timestamp,
@@ -43,6 +44,9 @@ const MAX_KEPT_BYTES: usize = 12 << 20;
 const COUNTED_ROUNDS: usize = 32;
 /// Authors of whom the proof is kept that they signed two adverts under one number.
 const MAX_PROOFS: usize = 64;
+/// How long an advert that has expired is kept after it came. An author can say something shortly before its stamp expires;
+/// who counts it by then must be able to show it.
+const KEPT_LATE: Duration = Duration::from_secs(3600);
 /// Bytes that an advert takes in a reply beyond its own.
 const ADVERT_OVERHEAD: usize = 64;
 
@@ -157,16 +161,17 @@ impl Book {
         self.enforce_bounds();
     }
 
-    /// Holds an advert against the one that is kept under the same number. Returns whether they differ and nobody had proven
-    /// that of the author before; the proof is kept from now on.
+    /// Holds an advert against the one that is kept under the same number. Returns whether they differ and no proof of that is
+    /// kept of the author; it is kept from now on, while there is room.
     pub(crate) fn proves_equivocation(&mut self, advert: &Advert, signed: &SignedAdvert) -> bool {
         let known = self.authors.get(&advert.author);
         let kept = known.and_then(|author| author.kept.get(&advert.sequence));
         let Some(kept) = kept.filter(|kept| kept.id != signed.id()) else {
             return false;
         };
-        let is_new = !self.proofs.contains_key(&advert.author) && self.proofs.len() < MAX_PROOFS;
-        if is_new {
+        let is_new = !self.proofs.contains_key(&advert.author);
+        // Beyond the bound the proof is not kept for others, who find their own. Its author is found here all the same.
+        if is_new && self.proofs.len() < MAX_PROOFS {
             let proof = [Arc::clone(&kept.signed), Arc::new(signed.clone())];
             self.proofs.insert(advert.author, proof);
         }
@@ -281,7 +286,7 @@ impl Book {
     /// Drops the text of expired adverts. Their sequence numbers stay known.
     pub(crate) fn prune(&mut self, now: Timestamp) {
         for author in self.authors.values_mut() {
-            let expired = |kept: &Kept| kept.expires_at < now;
+            let expired = |kept: &Kept| kept.expires_at < now && kept.entered_at + KEPT_LATE < now;
             self.kept_bytes -= author
                 .kept
                 .values()

@@ -86,6 +86,9 @@ pub(crate) enum Objection {
     Stamped(NodeId, AdvertError),
     #[error(transparent)]
     Check(AdvertError),
+    /// Its day is over. Who asked for it by name takes it all the same.
+    #[error("an advert of {author} that expired", author = .0.1.author)]
+    Late(Box<(SignedAdvert, Advert)>),
 }
 
 impl Objection {
@@ -97,6 +100,7 @@ impl Objection {
             Self::NotAllowed(_) => true,
             // Word of a new member and of a revoked one takes its time.
             Self::NoMember(_) => true,
+            Self::Late(_) => true,
             Self::Stamped(_, error) | Self::Check(error) => error.is_innocent(),
         }
     }
@@ -136,6 +140,7 @@ impl Rules {
             Err(error @ (AdvertError::ClockSkew(_) | AdvertError::Beyond(_))) => {
                 Err(Objection::Stamped(advert.author, error))
             }
+            Err(AdvertError::Expired) => Err(Objection::Late(Box::new((signed, advert)))),
             Err(error) => Err(Objection::Check(error)),
         }
     }
@@ -188,7 +193,9 @@ pub(crate) async fn run(
 
 #[cfg(test)]
 mod tests {
-    use fednode_core::{Body, Round, Sequence};
+    use std::time::Duration;
+
+    use fednode_core::{ADVERT_LIFE, Body, Round, Sequence};
 
     use super::*;
     use crate::identity::Identity;
@@ -216,7 +223,7 @@ mod tests {
             },
             round: Round(1),
             issued_at: NOW,
-            expires_at: Timestamp(NOW.0 + 1000),
+            expires_at: NOW + ADVERT_LIFE,
             body: Body::Leave,
         };
         change(&mut advert);
@@ -242,14 +249,30 @@ mod tests {
         assert_eq!(
             verdict(
                 &rules,
-                said(&ann, |advert| advert.expires_at = Timestamp(NOW.0 - 1))
+                said(&ann, |advert| {
+                    advert.expires_at = NOW - Duration::from_millis(1);
+                    advert.issued_at = advert.expires_at - ADVERT_LIFE;
+                })
             ),
-            Some(true)
+            Some(true),
+            "a day old"
         );
         assert_eq!(
             verdict(
                 &rules,
-                said(&ann, |advert| advert.issued_at = Timestamp(NOW.0 + 999_000))
+                said(&ann, |advert| advert.expires_at =
+                    NOW + Duration::from_secs(1))
+            ),
+            Some(false),
+            "a life of its own choice"
+        );
+        assert_eq!(
+            verdict(
+                &rules,
+                said(&ann, |advert| {
+                    advert.issued_at = Timestamp(NOW.0 + 999_000);
+                    advert.expires_at = advert.issued_at + ADVERT_LIFE;
+                })
             ),
             Some(true)
         );

@@ -89,6 +89,8 @@ pub(crate) enum PresenceError {
     Unwanted,
     #[error("one presence more than there is room for")]
     NoRoom,
+    #[error("one message more than any federation has")]
+    Flood,
 }
 
 impl PresenceError {
@@ -96,7 +98,7 @@ impl PresenceError {
     pub(crate) fn is_innocent(self) -> bool {
         match self {
             Self::Malformed | Self::Signature | Self::Federation => false,
-            Self::Stale | Self::Unwanted | Self::NoRoom => true,
+            Self::Stale | Self::Unwanted | Self::NoRoom | Self::Flood => true,
         }
     }
 }

@@ -145,6 +145,10 @@ pub(crate) fn check(
         Ok(params) => params,
         Err(error) => return Checked::Malformed(error.to_string()),
     };
+    // A note is a node's own. In what a peer sends it could only make small parts large, which fewer look into.
+    if params.note().is_some() {
+        return Checked::Malformed("parameters with a note".to_owned());
+    }
     match fetch.kind {
         // Modules are used once, after all have come. Kept decoded until then, they would fill the memory.
         FetchKind::Module => Checked::Params,

@@ -74,6 +74,8 @@ pub enum Behaviour {
     Withholder,
     /// It says its update again and again, each time with a part that nobody has.
     Restless,
+    /// Its updates follow a closed round that there is not, so nobody can count them.
+    Uncountable,
     /// Under masks it reveals another seed than it offered.
     FalseSeed,
     /// Under masks it gives away shares that are not of its secrets, and is silent when they are needed.

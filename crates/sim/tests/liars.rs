@@ -214,6 +214,26 @@ fn who_serves_nothing_and_who_says_it_has_all_samples_hold_nobody_up() {
     lied_to_by(&[Behaviour::Inflated, Behaviour::Withholder]);
 }
 
+/// Two of seven are fewer than a third, and a quorum takes one of them.
+#[test]
+fn whose_updates_nobody_can_count_holds_up_two_rounds_at_most() {
+    for aggregator in [true, false] {
+        let mut scenario = Scenario::new(number("FEDNODE_SIM_SEED", 1), 7, 12);
+        scenario.aggregator = aggregator;
+        let scenario = scenario
+            .with(5, Behaviour::Uncountable)
+            .with(6, Behaviour::Uncountable);
+        let outcome = check(&scenario);
+        let deadline = scenario.spec.round.deadline();
+        assert!(
+            outcome.elapsed < 4 * deadline,
+            "{:?} of deadlines of {deadline:?}",
+            outcome.elapsed
+        );
+        assert_eq!(outcome.bans, []);
+    }
+}
+
 /// Nobody is struck for an unscaled table, so its owner stays, and its part is refused in every round.
 #[test]
 fn one_part_of_no_use_stops_no_federation_of_three() {
@@ -311,7 +331,9 @@ fn random_adverts(seeds: impl Iterator<Item = u64>, adverts: u64) -> u64 {
         for liar in 0..n_liars {
             scenario = scenario.with(2 * liar, Behaviour::Random);
         }
-        said += check(&scenario).lies;
+        let lies = check(&scenario).lies;
+        assert!(lies > 0, "seed {seed}: the liars said nothing");
+        said += lies;
         if said >= adverts {
             break;
         }

@@ -17,6 +17,11 @@ use crate::follower::Closed;
 use crate::masks::FALSE_SHARES;
 use crate::trials::{Ended, Known, Step, What};
 
+/// Accusations of one node that are looked into. A true one ends with the accused banned, so an honest node needs few.
+const MOST_ACCUSATIONS: u32 = 8;
+/// Nodes whose accusations are counted.
+const MOST_ACCUSERS: usize = 1024;
+
 /// A blob is held, or cannot be had: trials that waited for it go on.
 pub(super) fn resolve(phase: &mut Phase, shared: &mut Shared, arrival: Arrival) {
     for step in shared.trials.resolve(arrival) {
@@ -193,6 +198,17 @@ fn accused_closing(shared: &Shared, fault: &Fault) -> Option<Closed> {
     is_confirmed.then(|| Closed::from(said))
 }
 
+/// Tells whether a node's accusation is looked into, and counts it. Looking costs the parts of all members, and holds the round up.
+fn may_accuse(shared: &mut Shared, accuser: NodeId) -> bool {
+    let known = &mut shared.accusations;
+    if known.len() >= MOST_ACCUSERS && !known.contains_key(&accuser) {
+        return false;
+    }
+    let accusations = known.entry(accuser).or_default();
+    *accusations += 1;
+    *accusations <= MOST_ACCUSATIONS
+}
+
 /// Somebody says that a node signed a false mean: whoever heard that closing recomputes it, if anybody could have followed
 /// it.
 pub(super) fn on_accusation(
@@ -225,6 +241,7 @@ pub(super) fn on_accusation(
         Known::Recomputed => strike_false_accuser(shared, accuser, accused),
         Known::Open | Known::Impossible => {}
         Known::Nothing if !shared.can_recompute(&closed) => {}
+        Known::Nothing if !may_accuse(shared, accuser) => {}
         Known::Nothing => {
             let (author, global) = (closed.author, closed.global.clone());
             let is_tried = match slice {

@@ -216,6 +216,11 @@ impl Exchanging {
         let (now, grace) = (shared.now, shared.spec.round.grace());
         // Before the deadline nobody would follow a closing of too few.
         let is_late = self.exchange.patience(shared) == Patience::DeadlineOver;
+        // Where chance draws who trains, an aggregator cannot close what too few were drawn for.
+        let all_train = shared.spec.round.participation >= 1.0;
+        if is_late && all_train && acting::is_quorum_heard(shared, round) {
+            shared.view.note_idle_aggregators();
+        }
         if let Some(again) = self.waits_until(shared, round).filter(|_| !is_late) {
             return shared.outbox.set_timer(Timer::Takeover(round), again);
         }

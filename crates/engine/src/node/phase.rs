@@ -158,7 +158,12 @@ impl Phase {
             }
             (Self::Pooling(pooling), Timer::Pool(_)) => pooling.on_timer(shared),
             // What did not count enough members a moment ago may do so now.
-            (phase, Timer::Look(_)) => phase.consider_globals(shared),
+            (phase, Timer::Look(_)) => {
+                phase.consider_globals(shared);
+                if let Self::Exchanging(exchanging) = phase {
+                    exchanging.look_at_the_pace(shared);
+                }
+            }
             (phase, Timer::Opened(round)) => audit::on_masks_that_stay(phase, shared, round),
             (phase, Timer::Unmask(_)) => {
                 if let Some(acting) = phase.exchange_mut().and_then(|it| it.acting.as_mut()) {

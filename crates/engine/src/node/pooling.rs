@@ -146,8 +146,9 @@ impl Pooling {
 
     /// Fetches the modules that fit this node's shared part, or some of them if there are too many.
     fn fetch_modules(&mut self, shared: &mut Shared) {
-        // Modules that fit are as large as the own one, too.
-        let size = shared.memory.module.map(|own| own.size);
+        // Modules that fit are as large as the own one, too. Who offers none goes by what others offer.
+        let own = shared.memory.module.map(|own| own.size);
+        let size = own.or_else(|| usual_size(shared));
         let (mut fitting, mut strangers) = (Vec::new(), Vec::new());
         let offered = shared.view.nodes().modules();
         for (node, lineage, blob) in offered.filter(|(node, ..)| *node != shared.me) {
@@ -255,4 +256,13 @@ fn choose(shared: &Shared, modules: &mut Vec<(NodeId, BlobRef)>) {
     } else {
         others
     });
+}
+
+/// Returns the median size of the modules that others offer, so that no minority can make it large.
+fn usual_size(shared: &Shared) -> Option<u64> {
+    let modules = shared.view.nodes().modules();
+    let fitting = modules.filter(|(_, lineage, _)| *lineage == shared.memory.lineage);
+    let mut sizes: Vec<u64> = fitting.map(|(.., blob)| blob.size).collect();
+    sizes.sort_unstable();
+    sizes.get(sizes.len() / 2).copied()
 }

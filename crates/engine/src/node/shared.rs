@@ -2,7 +2,7 @@
 //!
 //! Every reaction of a phase is given it, as context: phases own what they wait for, this owns the rest.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -70,6 +70,9 @@ pub(super) struct Shared {
     pub(super) cohort: Cohort,
     pub(super) proxies: Proxies,
     pub(super) trials: Trials,
+    /// How many closings were recomputed because a node accused their authors.
+    #[serde(default)]
+    pub(super) accusations: BTreeMap<NodeId, u32>,
     /// How long members take.
     #[serde(default)]
     pub(super) stragglers: Stragglers,
@@ -111,6 +114,7 @@ impl Shared {
             cohort: Cohort::Everybody,
             proxies: Proxies::default(),
             trials: Trials::default(),
+            accusations: BTreeMap::new(),
             stragglers: Stragglers::default(),
             closings: Closings::default(),
             following: Following::default(),
@@ -169,7 +173,7 @@ impl Shared {
         pace::note_closing(self, closed.global.id(round));
         self.chain
             .follow(&self.view, round, &closed.global, counts_again);
-        self.view.on_followed(closed.author);
+        self.view.on_followed(closed.author, &closed.global);
         let was_tried = self.trials.know(closed.author, &closed.global);
         self.trials.clear();
         // A false mean is not safe once it is followed: now and then one is recomputed beside the next round.
@@ -192,6 +196,11 @@ impl Shared {
     pub(super) fn cohort_of(&self, round: Round) -> Cohort {
         let known = self.view.nodes().known().chain([self.me]);
         Cohort::draw(&self.spec, &self.schedule, round, known)
+    }
+
+    /// Tells whether a node is waited for: it has not held up too many rounds.
+    pub(super) fn is_waited_for(&self, node: NodeId) -> bool {
+        self.view.is_waited_for(node, &self.spec)
     }
 
     /// Returns how many nodes are here, this one included.

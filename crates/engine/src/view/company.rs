@@ -11,12 +11,18 @@ use std::collections::BTreeSet;
 use fednode_core::{NodeId, Role};
 use serde::{Deserialize, Serialize};
 
+/// Aggregators that are remembered as idle at most.
+const MAX_IDLE: usize = 64;
+
 /// The members that are here.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Company {
     /// The training nodes.
     neighbours: BTreeSet<NodeId>,
     aggregators: BTreeSet<NodeId>,
+    /// The aggregators that are not waited for.
+    #[serde(default)]
+    idle: BTreeSet<NodeId>,
     changes: u64,
 }
 
@@ -36,9 +42,21 @@ impl Company {
         self.aggregators.iter().copied()
     }
 
-    /// Tells whether an aggregator is here.
+    /// Tells whether an aggregator is here that can be waited for. Anybody can say that it is one where no organiser decides that.
     pub(crate) fn has_aggregator(&self) -> bool {
-        !self.aggregators.is_empty()
+        !self.aggregators.is_subset(&self.idle)
+    }
+
+    /// Remembers that these aggregators did nothing in a whole round, also where they come again.
+    pub(super) fn note_idle_aggregators(&mut self) {
+        if self.idle.len() < MAX_IDLE {
+            self.idle.extend(&self.aggregators);
+        }
+    }
+
+    /// A closed round of this author is followed.
+    pub(super) fn on_followed(&mut self, author: NodeId) {
+        self.idle.remove(&author);
     }
 
     /// Counts the times that a member came, went, left, came back or was banned.

@@ -6,6 +6,19 @@ use super::*;
 
 const AUTHOR: NodeId = NodeId::from_bytes([1; 32]);
 
+/// A closing of nobody.
+fn closing() -> Global {
+    let nothing = BlobRef::of(b"");
+    Global {
+        members: Vec::new(),
+        mean: nothing,
+        parent: nothing.id,
+        previous: None,
+        unmasked: Vec::new(),
+        slices: Vec::new(),
+    }
+}
+
 /// An update of a round, with a number to tell two of one round apart.
 fn update(round: u32, n_samples: u32) -> Arc<Accepted> {
     let none = Timestamp(0);
@@ -140,6 +153,20 @@ fn who_leaves_is_missed_only_if_it_trains() {
 }
 
 #[test]
+fn an_aggregator_that_closes_nothing_is_not_waited_for_again() {
+    let aggregator = NodeId::from_bytes([4; 32]);
+    let mut view = View::new(3);
+    view.connect(aggregator, Role::Aggregator);
+    assert!(view.company().has_aggregator());
+    view.note_idle_aggregators();
+    view.disconnect(aggregator);
+    view.connect(aggregator, Role::Aggregator);
+    assert!(!view.company().has_aggregator(), "nor where it comes again");
+    view.on_followed(aggregator, &closing());
+    assert!(view.company().has_aggregator(), "it has closed a round");
+}
+
+#[test]
 fn doubts_of_a_closer_end_when_a_closing_is_followed() {
     let [first, second, aggregator] = [2, 3, 4].map(|byte| NodeId::from_bytes([byte; 32]));
     let mut view = View::new(3);
@@ -147,7 +174,7 @@ fn doubts_of_a_closer_end_when_a_closing_is_followed() {
     for node in [first, second, aggregator] {
         view.doubt(node);
     }
-    view.on_followed(first);
+    view.on_followed(first, &closing());
     assert!(!view.is_doubtful(first), "its own closing");
     assert!(
         !view.is_doubtful(aggregator),

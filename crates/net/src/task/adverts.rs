@@ -172,6 +172,19 @@ impl Adverts {
         Admission::Admitted
     }
 
+    /// Takes an advert whose day is over, if it was asked for by name: a closed round counts it, and others can hold it against
+    /// that round only if they have it.
+    pub(super) fn hear_late(&mut self, base: &mut Base, (signed, advert): (SignedAdvert, Advert)) {
+        if !base.outbox.has_room() || self.wanted.remove(&signed.id()).is_none() {
+            return;
+        }
+        if self.book.proves_equivocation(&advert, &signed) {
+            let node = advert.author;
+            base.tell(Event::Equivocated { node });
+        }
+        base.tell(Event::Advert { signed, advert });
+    }
+
     /// Takes in what this node itself has said. Tells whether an earlier process of it said something that this one does not
     /// know: it was killed before it wrote that down, or the folder is an older one, from a backup. Others go on from it, as a
     /// closed round can count it, or be announced in it.

@@ -21,6 +21,8 @@ pub(super) enum Finding {
     Newcomer,
     /// The peer's adverts no longer come by gossip, although it is connected.
     Silence(NodeId),
+    /// The peer passes on more messages than any federation has.
+    Flood(NodeId),
 }
 
 impl Finding {

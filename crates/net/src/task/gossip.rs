@@ -165,6 +165,7 @@ impl Gossip {
         origin: Origin,
         outcome: Result<(SignedAdvert, Advert), Objection>,
     ) -> Option<Finding> {
+        leave_gate(base, &origin.source);
         match outcome {
             Ok((_, advert)) if origin.topic != self.topic_of(adverts, &advert) => reject(
                 base,
@@ -176,6 +177,11 @@ impl Gossip {
                     Admission::Admitted | Admission::Proof => self.forward_later(base, origin),
                     Admission::Ignored => ignore(base, &origin),
                 }
+                None
+            }
+            Err(Objection::Late(late)) => {
+                adverts.hear_late(base, *late);
+                ignore(base, &origin);
                 None
             }
             Err(objection) if objection.is_innocent() => {
@@ -239,6 +245,11 @@ fn on_message(
         return None;
     };
     peer.sync.gossip_is_alive();
+    if peer.floods(Instant::now()) {
+        ignore(base, &origin);
+        return node_id(&source).map(Finding::Flood);
+    }
+    let may_enter = peer.enter_gate();
     // By size before anything else: the transport's limit is twice as large (see `behaviour`).
     if message.data.len() > MAX_SIGNED_BYTES {
         return reject(base, &origin, "passed on an oversized advert".to_owned());
@@ -249,10 +260,20 @@ fn on_message(
         bytes: message.data,
     };
     // A full gate means "ignore", not "reject": the sender did nothing wrong, and sync offers the advert again.
-    if adverts.gate.try_send(candidate).is_err() {
+    if !may_enter || adverts.gate.try_send(candidate).is_err() {
+        if may_enter {
+            leave_gate(base, &source);
+        }
         verdict(base, &id, &source, MessageAcceptance::Ignore);
     }
     None
+}
+
+/// Gives back the place that a peer's advert had at the gate.
+fn leave_gate(base: &mut Base, source: &PeerId) {
+    if let Some(peer) = node_id(source).and_then(|node| base.peers.get_mut(&node)) {
+        peer.leave_gate();
+    }
 }
 
 /// Stops a message here, at no cost to anybody's standing.

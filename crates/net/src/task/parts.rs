@@ -118,6 +118,11 @@ impl Parts {
                     self.base.disconnect(&node);
                     self.dialing.renew(node);
                 }
+                // No strike: an honest peer passes on what a flood of others has made it accept.
+                Finding::Flood(node) => {
+                    tracing::warn!(%node, "a peer floods this node with messages: the connection is closed");
+                    self.base.disconnect(&node);
+                }
             }
         }
     }

@@ -41,6 +41,12 @@ const AT_ONCE: Duration = Duration::from_secs(3);
 /// Messages of presence that a peer may pass on at once, and per second: those of a large federation that begins.
 const PRESENCE_BURST: f64 = 1024.0;
 const PRESENCE_RATE: f64 = 32.0;
+/// Messages of any kind that a peer may pass on by gossip at once, and per second: many times those of the largest
+/// federation. libp2p remembers each for a while, so more of them would fill the memory.
+const GOSSIP_BURST: f64 = 16_384.0;
+const GOSSIP_RATE: f64 = 512.0;
+/// Adverts of one peer that may wait for the gate at once, so that no peer keeps out those of others.
+const MAX_AT_GATE: u8 = 32;
 
 /// All connected peers.
 #[derive(Debug, Default)]
@@ -69,6 +75,10 @@ pub(super) struct Peer {
     pub(super) budget: Bucket,
     /// Limits the messages of presence, each of which costs a signature.
     pub(super) presence: Bucket,
+    /// Limits the messages of gossip together.
+    gossip: Bucket,
+    /// Its adverts that wait for the gate.
+    at_gate: u8,
     /// When the connections are closed, if nothing changes before.
     pub(super) deadline: Option<Instant>,
 }
@@ -237,12 +247,33 @@ impl Peer {
             upgrade_after: FIRST_UPGRADE,
             budget: Bucket::new(REPLY_BURST, REPLY_RATE, now),
             presence: Bucket::new(PRESENCE_BURST, PRESENCE_RATE, now),
+            gossip: Bucket::new(GOSSIP_BURST, GOSSIP_RATE, now),
+            at_gate: 0,
             deadline: Some(now + HELLO_PATIENCE),
         }
     }
 
     pub(super) fn is_welcome(&self) -> bool {
         matches!(self.hello, Hello::Welcome { .. })
+    }
+
+    /// Counts a message of gossip. Tells whether the peer floods this node.
+    pub(super) fn floods(&mut self, now: Instant) -> bool {
+        let has_room = self.gossip.has_any(now);
+        self.gossip.take(1.0);
+        !has_room
+    }
+
+    /// Takes a place at the gate for an advert, if fewer than a share of them are taken.
+    pub(super) fn enter_gate(&mut self) -> bool {
+        let may = self.at_gate < MAX_AT_GATE;
+        self.at_gate += u8::from(may);
+        may
+    }
+
+    /// Gives a place at the gate back.
+    pub(super) fn leave_gate(&mut self) {
+        self.at_gate = self.at_gate.saturating_sub(1);
     }
 
     /// Tells by the address of its oldest connection whether the peer runs on the same machine.

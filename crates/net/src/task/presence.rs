@@ -139,6 +139,10 @@ impl Presence {
                 let outcome = self.judge(base, &propagation_source, &message);
                 let (acceptance, finding) = match outcome {
                     Ok(finding) => (MessageAcceptance::Accept, finding),
+                    Err(PresenceError::Flood) => {
+                        let flood = node_id(&propagation_source).map(Finding::Flood);
+                        (MessageAcceptance::Ignore, flood)
+                    }
                     Err(error) if error.is_innocent() => (MessageAcceptance::Ignore, None),
                     Err(error) => {
                         let fault = |node| Finding::Fault(node, format!("passed on {error}"));
@@ -164,6 +168,9 @@ impl Presence {
         let peer = base.peers.welcome_mut(&source);
         let peer = peer.ok_or(PresenceError::Unwanted)?;
         peer.sync.gossip_is_alive();
+        if peer.floods(now) {
+            return Err(PresenceError::Flood);
+        }
         // A peer that passes on more than a whole federation says is not listened to for a while.
         if !peer.presence.has_any(now) {
             return Err(PresenceError::NoRoom);

@@ -346,6 +346,7 @@ impl Syncing {
                         findings.extend(count_missed(base, peer));
                     }
                 }
+                Err(Objection::Late(late)) => adverts.hear_late(base, *late),
                 Err(objection) if objection.is_innocent() => base.note_refused(&objection),
                 Err(objection) => {
                     let reason = format!("passed on a false advert: {objection}");

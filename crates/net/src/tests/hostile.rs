@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use fednode_core::{
-    Advert, BlobId, BlobRef, BlobStore, Body, BroadcastSet, FederationSpec, Greeting, Hello,
-    PROTOCOL_VERSION, Partial, Role, Round, SegmentList, Sequence, SignedAdvert,
+    ADVERT_LIFE, Advert, BlobId, BlobRef, BlobStore, Body, BroadcastSet, FederationSpec, Greeting,
+    Hello, PROTOCOL_VERSION, Partial, Role, Round, SegmentList, Sequence, SignedAdvert, Timestamp,
 };
 use futures::{AsyncReadExt, AsyncWriteExt, StreamExt};
 use libp2p::multiaddr::Protocol;
@@ -22,12 +22,15 @@ use tokio::time::timeout;
 use crate::behaviour::{self, Behaviour, BehaviourEvent, Topics};
 use crate::bounded::Bounded;
 use crate::codec;
+use crate::presence::Presence;
 use crate::roster::Roster;
 use crate::traffic::Traffic;
 use crate::wire::{
     Answer, BLOB_PROTOCOL, BlobAnswer, BlobAsk, MAX_BLOB_HEADER, SYNC_PROTOCOL, SyncReply, Want,
 };
-use crate::{Compression, Config, Event, Identity, Network, Packing, Width, start, transport};
+use crate::{
+    Compression, Config, Event, Identity, Network, Packing, Wanted, Width, start, transport,
+};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -82,7 +85,10 @@ pub(super) fn config() -> Config {
 }
 
 fn said(author: &Identity, counter: u64, round: u32) -> SignedAdvert {
-    let now = crate::clock::now();
+    said_at(author, counter, round, crate::clock::now())
+}
+
+fn said_at(author: &Identity, counter: u64, round: u32, now: Timestamp) -> SignedAdvert {
     let advert = Advert {
         federation: FederationSpec::default().id(),
         author: author.node_id(),
@@ -92,7 +98,7 @@ fn said(author: &Identity, counter: u64, round: u32) -> SignedAdvert {
         },
         round: Round(round),
         issued_at: now,
-        expires_at: now + Duration::from_secs(60),
+        expires_at: now + ADVERT_LIFE,
         body: Body::Leave,
     };
     let payload = codec::encode(&advert);
@@ -121,6 +127,8 @@ pub(super) struct Script {
     ready: [AtomicBool; 2],
     /// Gossiped on the control topic as soon as somebody listens.
     gossip: Mutex<Vec<SignedAdvert>>,
+    /// Says all the time that it was here in 1970.
+    floods: Option<Identity>,
 }
 
 impl Script {
@@ -162,8 +170,10 @@ pub(super) fn attack(victim: &Network, identity: &Identity, script: Script) -> H
     let control = swarm.behaviour().streams.new_control();
     let driver = tokio::spawn(async move {
         loop {
-            let event = swarm.select_next_some().await;
-            follow(&mut swarm, &script, &topics, event);
+            match timeout(Duration::from_millis(10), swarm.select_next_some()).await {
+                Ok(event) => follow(&mut swarm, &script, &topics, event),
+                Err(_) => gossip(&mut swarm, &script, &topics),
+            }
         }
     });
     Hostile {
@@ -247,6 +257,9 @@ fn gossip(swarm: &mut Swarm<Behaviour>, script: &Script, topics: &Topics) {
     if !script.ready.iter().all(is_ready) {
         return;
     }
+    if let Some(identity) = &script.floods {
+        flood(swarm, identity, topics);
+    }
     for signed in script.gossip.lock().unwrap().drain(..) {
         let message = codec::encode(&signed);
         let topic = topics.control.hash();
@@ -256,6 +269,25 @@ fn gossip(swarm: &mut Swarm<Behaviour>, script: &Script, topics: &Topics) {
             .inner
             .publish(topic, message)
             .unwrap();
+    }
+}
+
+/// Publishes as many messages as the queue takes, none of which is like another or blames anybody.
+fn flood(swarm: &mut Swarm<Behaviour>, identity: &Identity, topics: &Topics) {
+    static SENT: AtomicU64 = AtomicU64::new(0);
+    let gossip = &mut swarm.behaviour_mut().gossip.inner;
+    let mut is_full = false;
+    while !is_full {
+        let presence = Presence {
+            federation: config().federation,
+            node: identity.node_id(),
+            role: Role::Node,
+            issued_at: Timestamp(SENT.fetch_add(1, Ordering::Relaxed)),
+            seconds: 40,
+            certificate: None,
+        };
+        let said = gossip.publish(topics.presence.hash(), presence.seal(identity));
+        is_full = said.is_err();
     }
 }
 
@@ -354,6 +386,71 @@ async fn forged_gossip_is_struck_and_a_flood_is_cut() {
         "eight adverts of one author about one round are enough: {heard:?}"
     );
     assert!(heard.iter().all(|(round, _)| *round == Round(3)));
+}
+
+/// Who counts an advert shortly before its day is over shows it to others a moment after.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_advert_that_has_expired_is_heard_by_whoever_asks_for_it() {
+    let mut victim = victim().await;
+    let (eve, ann) = (Identity::generate(), Identity::generate());
+    let old = crate::clock::now() - ADVERT_LIFE - Duration::from_secs(1);
+    let expired = said_at(&ann, 1, 1, old);
+    let id = expired.id();
+    let script = Script {
+        hello: true,
+        sync_replies: vec![vec![expired]; 50].into(),
+        ..Script::default()
+    };
+    let _hostile = attack(&victim, &eve, script);
+    let mut before = Vec::new();
+    let is_up = |event: &Event| matches!(event, Event::PeerUp { .. });
+    while !before.last().is_some_and(is_up) {
+        let next = timeout(PATIENCE, victim.events.recv()).await;
+        before.push(next.unwrap().unwrap());
+    }
+    // Time for the first sync, which brings it too.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    while let Ok(event) = victim.events.try_recv() {
+        before.push(event);
+    }
+    assert_eq!(adverts(&before), [], "nobody had asked for it");
+    let wanted = Wanted {
+        advert: id,
+        author: ann.node_id(),
+        named_by: eve.node_id(),
+    };
+    victim.handle.ask(vec![wanted]).await;
+    let heard = async {
+        loop {
+            if let Some(Event::Advert { signed, .. }) = victim.events.recv().await {
+                return signed.id();
+            }
+        }
+    };
+    assert_eq!(timeout(PATIENCE, heard).await.unwrap(), id);
+}
+
+/// Honest peers pass on what others made them accept, so nobody is struck for a flood.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_floods_is_disconnected_and_not_struck() {
+    let mut victim = victim().await;
+    let (eve, ann) = (Identity::generate(), Identity::generate());
+    let script = Script {
+        hello: true,
+        floods: Some(ann),
+        ..Script::default()
+    };
+    let _hostile = attack(&victim, &eve, script);
+    let down = async {
+        loop {
+            match victim.events.recv().await.unwrap() {
+                Event::PeerDown { node } if node == eve.node_id() => return,
+                Event::Struck { reason, .. } => panic!("{reason}"),
+                _ => {}
+            }
+        }
+    };
+    timeout(2 * PATIENCE, down).await.unwrap();
 }
 
 /// Returns the bytes by which gossipsub publishes an advert on the control topic.

@@ -2,9 +2,9 @@
 
 use fednode_core::membership::{Certificate, Ruling};
 use fednode_core::{
-    Advert, AdvertId, Averaging, BlobRef, Body, Fault, FederationSpec, Global, Lineage, Local,
-    Member, Removal, Removed, Role, Round, Rule, Sequence, SignedAdvert, Timestamp, Weighting,
-    Withdraw,
+    ADVERT_LIFE, Advert, AdvertId, Averaging, BlobRef, Body, Fault, FederationSpec, Global,
+    Lineage, Local, Member, Removal, Removed, Role, Round, Rule, Sequence, SignedAdvert, Timestamp,
+    Weighting, Withdraw,
 };
 use fednode_net::{Identity, MemberBook};
 use fednode_store::ledger::KeptRound;
@@ -78,7 +78,7 @@ impl World {
             },
             round: Round(round),
             issued_at: NOW,
-            expires_at: Timestamp(NOW.0 + 1000),
+            expires_at: NOW + ADVERT_LIFE,
             body,
         };
         let signed = author.seal(&advert);

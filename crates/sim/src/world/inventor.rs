@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fednode_core::{
-    Accepted, AdvertId, BlobId, BlobRef, Body, ClosingId, ExpertOffer, Fault, Local, Member,
-    NodeId, PoolOffer, ProxyOffer, Round, Timestamp, Withdraw,
+    ADVERT_LIFE, Accepted, AdvertId, BlobId, BlobRef, Body, ClosingId, ExpertOffer, Fault, Local,
+    Member, NodeId, PoolOffer, ProxyOffer, Round, Timestamp, Withdraw,
 };
 use rand::Rng;
 use rand::seq::{IndexedRandom, SliceRandom};
@@ -46,7 +46,7 @@ impl Inventor<'_, '_> {
             },
             round,
             issued_at: Timestamp(0),
-            expires_at: Timestamp(1),
+            expires_at: Timestamp(0) + ADVERT_LIFE,
             body,
         };
         // What breaks a bound never reaches a machine.

@@ -15,6 +15,7 @@
 //! | [`Behaviour::Copied`] | to have its experts mixed in by whoever is like another node |
 //! | [`Behaviour::Equivocator`] | to have closers banned for what it told others |
 //! | [`Behaviour::Restless`] | to keep whoever closes a round from closing it |
+//! | [`Behaviour::Uncountable`] | to have every round wait for it until the deadline |
 //! | [`Behaviour::Random`] | anything: adverts of random content at random times |
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -84,6 +85,10 @@ impl Lies {
             },
             Behaviour::Repeated => Local {
                 n_samples: local.n_samples.saturating_mul(TIMES),
+                ..local
+            },
+            Behaviour::Uncountable => Local {
+                follows: Some(ClosingId::from_bytes([member as u8; 32])),
                 ..local
             },
             Behaviour::Copied => self.copied(ground.members[member].id, local),

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use fednode_core::{BlobId, BlobRef, Body, NodeId, Round, Timestamp};
+use fednode_core::{BlobId, BlobRef, Body, Local, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Rank};
@@ -20,6 +20,12 @@ use crate::view::{Update, View};
 /// Parts that are asked of a node for one closing: its update, one of a later round, and one after a restart.
 const MOST_ASKED: usize = 3;
 
+/// Returns the most bytes that a part of a round can have: by the mean before it or, if that says nothing, by other parts.
+fn most_bytes(shared: &Shared, round: Round) -> u64 {
+    let by_mean = chain::most_bytes(shared.chain.head(), round, &shared.schedule);
+    by_mean.unwrap_or_else(|| chain::most_by_others(&shared.view, shared.spec.nodes))
+}
+
 /// A round being closed by this node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(in crate::node) struct Acting {
@@ -30,6 +36,8 @@ pub(in crate::node) struct Acting {
     until: Timestamp,
     /// The parts that were asked of each node.
     asked: BTreeMap<NodeId, Vec<BlobRef>>,
+    /// The round that is closed.
+    round: Round,
     /// The most bytes that a part can have.
     most: u64,
     /// The round of the head, if there is one: what follows it is of a later one.
@@ -47,7 +55,8 @@ impl Acting {
             base,
             until: shared.now + shared.spec.round.grace(),
             asked: BTreeMap::new(),
-            most: chain::most_bytes(shared.chain.head(), round, &shared.schedule),
+            round,
+            most: most_bytes(shared, round),
             head: shared
                 .chain
                 .head()
@@ -56,26 +65,28 @@ impl Acting {
             // Where only some train in a round, those of a later one have given this one up.
             newest: (shared.spec.round.participation < 1.0).then_some(round),
         };
-        let broadcast_set = shared.broadcast_set;
-        // Updates of whatever round: who is ahead because it gave up waiting is counted, too. So is who went on from a
-        // closing that this node does not follow, with what it said before.
-        let counted = shared.view.nodes().newest_that(move |update| {
-            base.is_of(update.local) && broadcast_set.contains(update.node, update.round)
-        });
-        let view = &shared.view;
-        let wanted: Vec<(NodeId, BlobRef)> = counted
-            .filter_map(|update| Some((update.node, acting.offer(update, view)?)))
-            .collect();
         shared.outbox.note(Note::Acting(round));
-        let until = acting.until;
-        let is_all_here = wanted.is_empty();
-        for (node, blob) in wanted {
-            fetch(shared, node, blob, until);
-        }
-        if is_all_here {
+        if !acting.fetch_counted(shared, acting.until) {
             acting.close_if_ready(shared);
         }
         acting
+    }
+
+    /// Fetches the parts of all updates that count and are not known yet. Tells whether there are any.
+    fn fetch_counted(&mut self, shared: &mut Shared, until: Timestamp) -> bool {
+        let (base, broadcast_set, view) = (self.base, shared.broadcast_set, &shared.view);
+        // Updates of whatever round: who is ahead because it gave up waiting is counted, too. So is who went on from a
+        // closing that this node does not follow, with what it said before.
+        let counted = view.nodes().newest_that(move |update| {
+            base.is_of(update.local) && broadcast_set.contains(update.node, update.round)
+        });
+        let wanted: Vec<(NodeId, BlobRef)> = counted
+            .filter_map(|update| Some((update.node, self.offer(update, view)?)))
+            .collect();
+        for (node, blob) in &wanted {
+            fetch(shared, *node, *blob, until);
+        }
+        !wanted.is_empty()
     }
 
     /// Another node's update arrived: its part is fetched if it counts.
@@ -94,6 +105,12 @@ impl Acting {
         } else {
             self.until
         };
+        let most = most_bytes(shared, self.round);
+        if most > self.most {
+            // Of large parts others have announced enough by now.
+            self.most = most;
+            self.fetch_counted(shared, until);
+        }
         match self.offer(update, &shared.view) {
             Some(blob) => fetch(shared, node, blob, until),
             // Where slices of it are fetched by others, nothing else would wake this one.
@@ -266,7 +283,8 @@ pub(in crate::node) fn place_in_line(shared: &Shared, round: Round) -> u32 {
 pub(in crate::node) fn is_first_of_all(shared: &Shared, round: Round) -> bool {
     let counts = |node| shared.broadcast_set.contains(node, round) && shared.cohort.contains(node);
     // A neighbour whose update nobody hears cannot hold up the round.
-    let is_in = |node| !counts(node) || shared.view.nodes().local(node, round).is_some();
+    let waits = |node| counts(node) && shared.is_waited_for(node);
+    let is_in = |node| !waits(node) || shared.view.nodes().local(node, round).is_some();
     can_act(shared, round)
         && shared.view.company().neighbours().all(is_in)
         && candidates(shared, round).count() >= shared.spec.fewest_members() as usize
@@ -302,7 +320,8 @@ pub(in crate::node) fn unheard(shared: &Shared, round: Round) -> Vec<NodeId> {
     let speaks = |node| shared.broadcast_set.contains(node, round) && shared.cohort.contains(node);
     let is_unheard = |node: &NodeId| {
         let local = view.nodes().local(*node, round);
-        *node != shared.me && !view.has_left(*node) && local.is_none_or(|local| !base.is_of(local))
+        let counts = |local: &Local| local.shared.is_some() && base.is_of(local);
+        *node != shared.me && !view.has_left(*node) && !local.is_some_and(counts)
     };
     let expected = expected.into_iter().filter(|node| speaks(*node));
     expected.filter(is_unheard).collect()
@@ -317,7 +336,8 @@ pub(in crate::node) fn stragglers_until(
 ) -> Option<Timestamp> {
     let (closing, company) = (shared.chain.head().closing, shared.view.company());
     let unheard = unheard(shared, round).into_iter();
-    let counts = |node: &NodeId| company.has_neighbour(*node) && !shared.view.is_doubtful(*node);
+    let is_good = |node| !shared.view.is_doubtful(node) && shared.is_waited_for(node);
+    let counts = |node: &NodeId| company.has_neighbour(*node) && is_good(*node);
     let until = shared
         .stragglers
         .until(closing, quorum, unheard.filter(counts));

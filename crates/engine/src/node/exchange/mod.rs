@@ -197,6 +197,11 @@ impl Exchange {
         }
     }
 
+    /// Waits for nobody's update any more but those of these nodes.
+    pub(super) fn await_only(&mut self, is_here: impl Fn(NodeId) -> bool) {
+        self.updates_awaited.retain(|node| is_here(*node));
+    }
+
     /// Another node's update arrived.
     pub(super) fn on_update(&mut self, shared: &mut Shared, update: Update<'_>) {
         if let Some(acting) = &mut self.acting {
@@ -470,6 +475,9 @@ impl Exchange {
 
     /// The deadline: blobs that have not come are not waited for any longer.
     pub(super) fn on_deadline(&mut self, shared: &mut Shared, round: Round) {
+        if self.round == round {
+            shared.view.note_held_up(self.held_up_by(shared));
+        }
         self.on_grace_over(shared, round);
         if self.round == round {
             self.experts.give_up_on_blobs();

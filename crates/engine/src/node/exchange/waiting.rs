@@ -10,6 +10,15 @@ use crate::node::shared::Shared;
 use crate::status::{Cause, Waiting};
 
 impl Exchange {
+    /// Returns those for whom the round waits in vain at its deadline: of whom nothing was heard that counts, or that plans need.
+    pub(super) fn held_up_by(&self, shared: &Shared) -> BTreeSet<NodeId> {
+        let mut late = self.updates_awaited.clone();
+        if shared.averages() && self.mean.lacks_candidate() {
+            late.extend(acting::unheard(shared, self.round));
+        }
+        late
+    }
+
     /// Returns what is waited for, most important first.
     pub(in crate::node) fn waiting(&self, shared: &Shared, now: Timestamp) -> Vec<Waiting> {
         let since = now.since(self.started);
