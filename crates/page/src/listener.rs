@@ -1,6 +1,6 @@
 //! Connections, bounded: whoever has no link must not use up the files that the process may open.
 //!
-//! So many connections are open at a time, and one on which nothing has come for a while after its beginning is closed.
+//! So many connections are open at a time, and one on which no whole request has come for a while after its beginning is closed.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use tokio::time::Sleep;
 
 /// Connections at a time: a browser takes six.
 const MOST: usize = 64;
-/// How long a connection may be silent at its beginning.
+/// How long a connection may take until its first answer begins.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A listener with a bounded number of connections.
@@ -64,7 +64,7 @@ impl Listener for Bounded {
 #[derive(Debug)]
 pub(crate) struct Connection {
     stream: TcpStream,
-    /// Ends the connection, as long as nothing has come.
+    /// Ends the connection, as long as nothing was answered: a request of which a byte comes now and then is none.
     silence: Option<Pin<Box<Sleep>>>,
     _place: OwnedSemaphorePermit,
 }
@@ -77,7 +77,6 @@ impl AsyncRead for Connection {
     ) -> Poll<io::Result<()>> {
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if read.is_ready() {
-            self.silence = None;
             return read;
         }
         match &mut self.silence {
@@ -96,6 +95,7 @@ impl AsyncWrite for Connection {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        self.silence = None;
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
 
@@ -111,7 +111,7 @@ impl AsyncWrite for Connection {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tokio::io::AsyncReadExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     #[tokio::test]
     async fn connections_are_counted_and_a_silent_one_is_closed() {
@@ -128,6 +128,11 @@ mod tests {
         }
         assert_eq!(bounded.places.available_permits(), 0);
         let read = held[0].read(&mut [0; 8]).await;
+        assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        // One byte is no request.
+        silent[1].write_all(b"G").await.unwrap();
+        assert_eq!(held[1].read(&mut [0; 8]).await.unwrap(), 1);
+        let read = held[1].read(&mut [0; 8]).await;
         assert_eq!(read.unwrap_err().kind(), io::ErrorKind::TimedOut);
         held.truncate(1);
         assert_eq!(bounded.places.available_permits(), MOST - 1);
