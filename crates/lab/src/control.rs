@@ -15,10 +15,13 @@ use std::sync::Arc;
 
 use fednode_cli::device::Choice;
 use fednode_cli::failure::{OrFail, fail, no_learner};
+use fednode_cli::initial;
 use fednode_cli::interrupt::Interrupts;
 use fednode_cli::table::{measured, significant};
 use fednode_core::spec::{Preset, PrivacySpec};
-use fednode_core::{ConfigError, FederationSpec, HyperValue, Precision, Round};
+use fednode_core::{
+    ConfigError, FederationSpec, HyperValue, ParamSet, Precision, Round, Schedule, Stage,
+};
 use fednode_data::{Samples, Split};
 use fednode_learn::{ComputeDevice, Learner, Prediction, algorithm, metric, own_model};
 use fednode_measure::{Better, Bootstrap, Measure, Predictions, Task};
@@ -91,9 +94,11 @@ struct Alone {
     /// Whether columns of raw tables are also read by what the spec says of them, as the federation does under a promise of privacy
     /// or under masks. Validation samples choose.
     reads_by_spec: bool,
+    /// What the model starts from; drawn if absent.
+    initial: Option<ParamSet>,
 }
 
-/// Returns what a node does alone: the same model, data, rounds and epochs.
+/// Returns what a node does alone: the same model and data, and as many rounds of training.
 ///
 /// # Errors
 /// Fails on a model that is unknown, which the spec of a federation is not.
@@ -107,6 +112,7 @@ fn alone(spec: &FederationSpec) -> Result<Alone, ConfigError> {
     own.transfer.precision = Precision::F32;
     // Alone, nothing leaves a node.
     own.privacy = PrivacySpec::default();
+    let trained = rounds_of_training(spec);
     let mut with_statistics = own.clone();
     "fedmoe-da".clone_into(&mut with_statistics.algorithm);
     let hyper = [
@@ -116,17 +122,35 @@ fn alone(spec: &FederationSpec) -> Result<Alone, ConfigError> {
     with_statistics.hyper = hyper.map(|(key, value)| (key.to_owned(), value)).into();
     if algorithm::fill_exchange(&mut with_statistics).is_ok() {
         return Ok(Alone {
-            spec: with_statistics,
+            spec: with_rounds(with_statistics, trained),
             reads_by_spec,
+            initial: None,
         });
     }
     "local".clone_into(&mut own.algorithm);
     own.hyper.clear();
     algorithm::fill_exchange(&mut own)?;
     Ok(Alone {
-        spec: own,
+        spec: with_rounds(own, trained),
         reads_by_spec,
+        initial: None,
     })
+}
+
+/// Returns in how many rounds everybody trains. In others columns are agreed on, or statistics are added up.
+fn rounds_of_training(spec: &FederationSpec) -> u32 {
+    let schedule = Schedule::of(spec);
+    let trains = |round: &u32| matches!(schedule.round(Round(*round)), Some(Stage::Train(_)));
+    (1..=spec.rounds).filter(trains).count() as u32
+}
+
+/// Gives a spec so many rounds that it trains in `trained` of them.
+fn with_rounds(mut spec: FederationSpec, trained: u32) -> FederationSpec {
+    spec.rounds = trained;
+    while rounds_of_training(&spec) < trained {
+        spec.rounds += 1;
+    }
+    spec
 }
 
 /// Trains each node alone, and compares that with what it serves; nothing without any test sample.
@@ -136,11 +160,13 @@ fn alone(spec: &FederationSpec) -> Result<Alone, ConfigError> {
 /// no worse for it: whoever calls this says so, and keeps the result.
 pub(crate) fn compare(
     spec: &FederationSpec,
+    initial: Option<&ParamSet>,
     nodes: &[Compared],
     device: &Choice,
     interrupts: &Interrupts,
 ) -> anyhow::Result<Option<Worth>> {
-    let own = alone(spec).or_fail(ExitCode::Configuration)?;
+    let mut own = alone(spec).or_fail(ExitCode::Configuration)?;
+    own.initial = initial.cloned();
     let measure = metric::of(spec).or_fail(ExitCode::Configuration)?;
     let judged: Vec<&Compared> = nodes
         .iter()
@@ -258,7 +284,12 @@ fn train(
     let own = own_model::by_number(&alone.spec, node.shard as usize - 1);
     let begin = || {
         let split = Arc::clone(&node.split);
-        Learner::new(&own, node.node_seed, split, device).map_err(no_learner)
+        let mut learner = Learner::new(&own, node.node_seed, split, device).map_err(no_learner)?;
+        // Another algorithm may name its parts otherwise. Its control starts from drawn ones then.
+        if let Err(error) = initial::start(&mut learner, alone.initial.as_ref()) {
+            tracing::warn!(%error, "each node alone starts from drawn parameters");
+        }
+        anyhow::Ok(learner)
     };
     let mut learners = vec![begin()?];
     if alone.reads_by_spec {
@@ -414,6 +445,8 @@ impl Worth {
 
 #[cfg(test)]
 mod tests {
+    use fednode_core::spec::{Sums, TableColumn};
+
     use super::*;
 
     fn worth(measure: Measure, served: f64, alone: f64, interval: [f64; 2]) -> Worth {
@@ -432,6 +465,28 @@ mod tests {
             measures: BTreeMap::new(),
             per_node: Vec::new(),
         }
+    }
+
+    #[test]
+    fn alone_trains_in_as_many_rounds_as_the_federation() {
+        let rounds = |spec: &FederationSpec| {
+            let mut spec = spec.clone();
+            spec.rounds = 5;
+            algorithm::fill_exchange(&mut spec).unwrap();
+            [&spec, &alone(&spec).unwrap().spec].map(rounds_of_training)
+        };
+        let mut spec = FederationSpec::default();
+        spec.algorithm = "fedavg".to_owned();
+        assert_eq!(rounds(&spec), [5, 5]);
+        // In the last round all add up their statistics.
+        let mut gathers = spec.clone();
+        gathers.statistics.enabled = true;
+        assert_eq!(rounds(&gathers), [4, 4]);
+        // Of raw tables all agree on their columns first, unless they hide their rows.
+        spec.data.columns = vec![TableColumn::default()];
+        assert_eq!(rounds(&spec), [4, 4]);
+        spec.privacy.sums = Sums::Masked;
+        assert_eq!(rounds(&spec), [5, 5]);
     }
 
     #[test]

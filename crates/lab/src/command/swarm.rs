@@ -322,7 +322,9 @@ fn worth(
             split,
         });
     }
-    control::compare(spec, &nodes, &Choice::find(&plan.node.device)?, interrupts)
+    let initial = initial::of(spec, args.federation.initial.as_deref())?;
+    let device = Choice::find(&plan.node.device)?;
+    control::compare(spec, initial.as_deref(), &nodes, &device, interrupts)
 }
 
 fn observe(

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use fednode_cli::everyone::EveryonesTest;
 use fednode_cli::failure::{OrFail, no_learner};
+use fednode_cli::initial;
 use fednode_learn::{Learner, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_sim as sim;
@@ -73,7 +74,9 @@ impl Prepared {
                 split,
             });
         }
-        control::compare(&self.spec, &nodes, means.device, means.interrupts)
+        let initial = initial::of(&self.spec, self.run.federation.initial.as_deref())?;
+        let initial = initial.as_deref();
+        control::compare(&self.spec, initial, &nodes, means.device, means.interrupts)
     }
 
     /// Returns what is known of a node in the end; `memory` is its share of the whole.
