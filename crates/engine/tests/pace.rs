@@ -141,3 +141,25 @@ fn who_was_only_heard_of_is_waited_for_during_the_grace_time() {
         now.since(NOW)
     );
 }
+
+/// A node that begins again from an old copy of its state is rounds behind.
+#[test]
+fn who_is_rounds_ahead_is_not_waited_for() {
+    let spec = spec();
+    let mut node = Node::new(Arc::clone(&spec), id(ME), None);
+    let peers = [2, 3].map(|byte| Input::PeerUp {
+        node: id(byte),
+        role: Role::Node,
+    });
+    let said = [update(&spec, 2), update_of(&spec, 3, 0)];
+    let inputs = [Input::Start, Input::Synced].into_iter().chain(peers);
+    for input in inputs.chain(said) {
+        node.handle(NOW, input);
+    }
+    let report = trained(&node, None, expert(ME));
+    node.handle(NOW, Input::Trained(report));
+    let outputs = node.handle(NOW, update(&spec, ME));
+    assert!(!merges(&outputs), "3 has not got as far");
+    let outputs = node.handle(NOW, update_of(&spec, 3, 4));
+    assert!(merges(&outputs), "3 is three rounds ahead");
+}

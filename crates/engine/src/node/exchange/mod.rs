@@ -190,22 +190,14 @@ impl Exchange {
         !std::mem::replace(&mut self.in_grace, true)
     }
 
-    /// Waits for the updates of these nodes, unless stragglers have had their time.
-    pub(super) fn await_updates(&mut self, nodes: impl Iterator<Item = NodeId>) {
-        if !self.grace_over {
-            self.updates_awaited = nodes.collect();
-        }
-    }
-
-    /// Waits for nobody's update any more but those of these nodes.
-    pub(super) fn await_only(&mut self, is_here: impl Fn(NodeId) -> bool) {
-        self.updates_awaited.retain(|node| is_here(*node));
-    }
-
     /// Another node's update arrived.
     pub(super) fn on_update(&mut self, shared: &mut Shared, update: Update<'_>) {
         if let Some(acting) = &mut self.acting {
             acting.on_update(shared, update);
+        }
+        // Who is ahead of a node that was away does not come back to its round.
+        if update.round > self.round && !shared.averages() {
+            self.updates_awaited.remove(&update.node);
         }
         self.look_at(shared, update.node, update.round);
     }

@@ -10,6 +10,18 @@ use crate::node::shared::Shared;
 use crate::status::{Cause, Waiting};
 
 impl Exchange {
+    /// Waits for the updates of these nodes, unless stragglers have had their time.
+    pub(in crate::node) fn await_updates(&mut self, nodes: impl Iterator<Item = NodeId>) {
+        if !self.grace_over {
+            self.updates_awaited = nodes.collect();
+        }
+    }
+
+    /// Waits for nobody's update any more but those of these nodes.
+    pub(in crate::node) fn await_only(&mut self, is_here: impl Fn(NodeId) -> bool) {
+        self.updates_awaited.retain(|node| is_here(*node));
+    }
+
     /// Returns those for whom the round waits in vain at its deadline: of whom nothing was heard that counts, or that plans need.
     pub(super) fn held_up_by(&self, shared: &Shared) -> BTreeSet<NodeId> {
         let mut late = self.updates_awaited.clone();
