@@ -44,10 +44,18 @@ impl Account {
         let half_lives = now.since(self.as_of).as_secs_f64() / HALF_LIFE.as_secs_f64();
         self.score * (-half_lives).exp2()
     }
+
+    /// Bans for a while, and returns how long the ban lasts. A ban is never cut short by another one.
+    fn ban_for(&mut self, length: Duration, now: Timestamp) -> Duration {
+        let until = now + length.min(LONGEST_BAN);
+        let until = self.banned_until.map_or(until, |other| other.max(until));
+        self.banned_until = Some(until);
+        until.since(now)
+    }
 }
 
 impl Standing {
-    /// Adds a strike and returns the length of the ban that it leads to, if it does.
+    /// Adds a strike. If it leads to a ban, it returns how long the peer is banned from now on.
     pub(crate) fn strike(&mut self, node: NodeId, now: Timestamp) -> Option<Duration> {
         let account = self.accounts.entry(node).or_default();
         (account.score, account.as_of) = (account.score_at(now) + 1.0, now);
@@ -55,11 +63,8 @@ impl Standing {
             let length = FIRST_BAN * 2_u32.saturating_pow(account.bans.min(16));
             // The score starts again at 0, since the strikes are served; the number of bans stays and makes the next longer.
             (account.score, account.bans) = (0.0, account.bans + 1);
-            length.min(LONGEST_BAN)
+            account.ban_for(length, now)
         });
-        if let Some(length) = banned {
-            account.banned_until = Some(now + length);
-        }
         self.enforce_bound(now);
         banned
     }
@@ -67,9 +72,7 @@ impl Standing {
     /// Bans a peer for a while, whatever its score.
     pub(crate) fn ban(&mut self, node: NodeId, length: Duration, now: Timestamp) {
         let account = self.accounts.entry(node).or_default();
-        let until = now + length.min(LONGEST_BAN);
-        // A ban is never cut short by another one.
-        account.banned_until = account.banned_until.max(Some(until));
+        account.ban_for(length, now);
         self.enforce_bound(now);
     }
 
@@ -171,6 +174,19 @@ mod tests {
         let mut standing = Standing::default();
         standing.ban(ANN, Duration::from_secs(1200), minutes(0));
         standing.ban(ANN, Duration::from_secs(60), minutes(0));
+        assert!(standing.lift(minutes(19)).is_empty());
+        assert_eq!(standing.lift(minutes(20)), [ANN]);
+    }
+
+    #[test]
+    fn strikes_of_a_banned_peer_do_not_shorten_its_ban() {
+        let mut standing = Standing::default();
+        standing.ban(ANN, Duration::from_secs(1200), minutes(0));
+        assert_eq!(standing.strike(ANN, minutes(1)), None);
+        assert_eq!(standing.strike(ANN, minutes(1)), None);
+        // Alone, the third strike would ban for 5 minutes; 19 are left.
+        let left = standing.strike(ANN, minutes(1));
+        assert_eq!(left, Some(Duration::from_secs(19 * 60)));
         assert!(standing.lift(minutes(19)).is_empty());
         assert_eq!(standing.lift(minutes(20)), [ANN]);
     }
