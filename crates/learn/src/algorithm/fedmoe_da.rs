@@ -33,7 +33,7 @@ use fednode_core::{ConfigError, Slot};
 use fednode_onnx::{Graph, Value};
 
 use self::settings::{AVERAGED, PRIVATE, TRIED};
-pub(super) use self::settings::{ROW, base_of, check};
+pub(super) use self::settings::{ROW, check};
 use super::module::emit_alone;
 use super::part::{Part, Role};
 use super::{

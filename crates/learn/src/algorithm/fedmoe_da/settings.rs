@@ -126,15 +126,6 @@ fn by_agreement(values: &Values) -> Exchange {
     }
 }
 
-/// Returns the algorithm that trains the own model beside statistics of peers.
-///
-/// # Errors
-/// Fails on hyper-parameters that are unknown or impossible.
-pub(in crate::algorithm) fn base_of(spec: &FederationSpec) -> Result<&'static str, ConfigError> {
-    let values = ROW.values(&spec.hyper)?;
-    Ok(algorithm::find(values.text("base"))?.name)
-}
-
 /// Checks what a spec says of the exchange: what would be ignored is refused.
 ///
 /// # Errors
