@@ -38,6 +38,8 @@ impl Vocabulary {
     pub const PADDING: u32 = 0;
     /// The number of tokens that are not in the vocabulary.
     pub const UNKNOWN: u32 = 1;
+    /// Fewest texts of a node that a word must be in for others to hear of it: a rarer one may be a name.
+    pub const FEWEST_TEXTS: u64 = 5;
 
     /// Numbers distinct tokens in this order, from 2 on.
     ///

@@ -3,14 +3,12 @@
 use fednode_cli::failure::fail;
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::table::percent;
+use fednode_data::partition::TEST_SHARE;
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
 use super::data::{Look, look, source};
 use crate::advice::{self, Facts, Kind, Row};
-
-/// The share of a node's samples that is kept for tests where nothing else is said.
-const TESTS: f64 = 0.25;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -43,7 +41,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     };
     let tests = found
         .test_samples
-        .unwrap_or((found.samples as f64 * TESTS) as usize);
+        .unwrap_or((found.samples as f64 * TEST_SHARE) as usize);
     let facts = Facts {
         kind,
         samples: found.samples,

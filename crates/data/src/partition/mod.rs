@@ -23,6 +23,7 @@ use std::fmt;
 use std::str::FromStr;
 
 pub use indices::{Labelling, NodeIndices, Partition, PartitionFileError};
+pub use split::TEST_SHARE;
 pub(crate) use split::{by_group, stratified};
 
 use crate::error::{DataError, TextError};

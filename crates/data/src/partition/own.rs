@@ -3,7 +3,7 @@
 //! Test samples are those that the data say themselves (a file or a column of their own), else a share of all. Samples of
 //! one group, the visits of one patient, stay together.
 
-use super::split::{by_group, cut_off, train_and_test};
+use super::split::{TEST_SHARE, by_group, cut_off, train_and_test};
 use super::{Divide, MIN_SAMPLES, NodeIndices, Request};
 use crate::error::DataError;
 use fednode_core::random::Dice;
@@ -50,7 +50,9 @@ impl Divide for Own {
         let node = match (request.known.groups, self.test_share) {
             (None, None) => train_and_test(all, dice),
             (None, Some(share)) => cut_off(all.clone(), wanted(share), dice),
-            (Some(groups), share) => by_group(&all, groups, wanted(share.unwrap_or(0.25)), dice),
+            (Some(groups), share) => {
+                by_group(&all, groups, wanted(share.unwrap_or(TEST_SHARE)), dice)
+            }
         };
         Ok(vec![node])
     }

@@ -3,6 +3,9 @@
 use super::NodeIndices;
 use fednode_core::random::Dice;
 
+/// The share of a node's samples that is for tests where neither the data nor the partition says which.
+pub const TEST_SHARE: f64 = 0.25;
+
 /// Shuffles a node's samples and cuts them 75 to 25, rounding the training part down, as PFLlib does.
 pub(super) fn train_and_test(mut samples: Vec<u32>, dice: &mut Dice) -> NodeIndices {
     dice.shuffle(&mut samples);
@@ -55,7 +58,8 @@ pub(crate) fn by_group(
 
 /// Returns how many of so many samples are for training.
 pub(super) fn n_train(n: usize) -> usize {
-    n * 3 / 4
+    // Exact: three quarters of a whole number need two more bits.
+    (n as f64 * (1.0 - TEST_SHARE)) as usize
 }
 
 /// Takes `count` samples out so that each class gives in proportion; returns the rest and what was taken.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Device;
 use fednode_core::Round;
-use fednode_data::Samples;
+use fednode_data::{Samples, Vocabulary};
 use fednode_mix::Statistics;
 use fednode_mix::matching::ClassMeans;
 use fednode_mix::sites::{self, Site};
@@ -14,9 +14,6 @@ use fednode_mix::statistics::{Discriminant, StatisticsError};
 use super::{Agreement, Solving, Source};
 use crate::class_statistics::{for_each_batch, upload};
 use crate::weights::{self, Weights};
-
-/// Fewest texts that have a word whose counts leave the node; a group of a class has as many samples.
-const FEWEST_TEXTS: usize = 5;
 
 impl Agreement {
     /// Tells of which round the samples are that were added up.
@@ -78,13 +75,13 @@ impl Agreement {
         }
     }
 
-    /// Marks the words that fewer than five of the samples have. Where one text alone has a word, the products of that word with
-    /// all others are the text. So they do not leave the node. Nothing where samples are no texts.
+    /// Marks the words that too few of the samples have; a group of a class has as many. Where one text alone has a word, the
+    /// products of that word with all others are the text. So they do not leave the node. Nothing where samples are no texts.
     fn rare_words(&self, samples: &Samples, device: &Device) -> Option<Vec<bool>> {
         if self.solving != Solving::Words {
             return None;
         }
-        let mut texts = vec![0; self.width];
+        let mut texts = vec![0_u64; self.width];
         self.visit(samples, device, |_, _, features| {
             let present = texts.iter_mut().zip(features);
             present
@@ -94,7 +91,7 @@ impl Agreement {
         Some(
             texts
                 .into_iter()
-                .map(|texts| texts < FEWEST_TEXTS)
+                .map(|texts| texts < Vocabulary::FEWEST_TEXTS)
                 .collect(),
         )
     }

@@ -7,7 +7,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::Path;
 
-use fednode_data::DataSource;
+use fednode_data::{DataSource, Vocabulary};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
@@ -15,7 +15,7 @@ use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::output::{self, Form, Report};
 
 /// Fewest texts that a word must be in.
-const FEWEST_TEXTS: u64 = 5;
+const FEWEST_TEXTS: u64 = Vocabulary::FEWEST_TEXTS;
 
 /// Writes the list and says what it is for.
 ///
