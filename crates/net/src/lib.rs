@@ -85,7 +85,7 @@ pub use join::{Admitted, JoinAsk, JoinError, JoinRefusal, Registrar, join};
 pub use libp2p::Multiaddr;
 pub use membership::{MemberBook, MembershipError};
 pub use network_key::{NetworkKey, NetworkKeyError};
-pub use secret_file::{SecretFileError, replace as replace_secret_file};
+pub use secret_file::SecretFileError;
 pub use start::{Network, StartError, start};
 pub use ticket::{InvitationSecret, Ticket, TicketError};
 pub use traffic::TrafficSnapshot;

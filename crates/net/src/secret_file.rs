@@ -92,10 +92,7 @@ pub(crate) fn create(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> 
 }
 
 /// Writes a file with a secret, over an older one if there is one. A crash leaves the old content or the new.
-///
-/// # Errors
-/// Fails if the file cannot be written.
-pub fn replace(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> {
+pub(crate) fn replace(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> {
     let fail = |source| SecretFileError::Create {
         path: path.to_owned(),
         source,

@@ -1,11 +1,12 @@
 //! What remains when all rounds are done: the model as a safetensors file with a card that says what it is.
 
 use std::fs;
-use std::io::{self, Write};
+use std::io;
 use std::path::Path;
 
 use fednode_core::work::Evaluations;
 use fednode_core::{FederationId, FederationSpec, NodeId, ParamSet, PoolOutcome, Round};
+use fednode_store::whole_file;
 use serde::{Deserialize, Serialize};
 
 use crate::status::RoundRecord;
@@ -77,10 +78,10 @@ impl ModelCard {
 pub(crate) fn write(state: &Path, model: &ParamSet, card: &ModelCard) -> io::Result<()> {
     let folder = state.join(FOLDER);
     fs::create_dir_all(&folder)?;
-    replace(&folder, "model.safetensors", &model.to_bytes())?;
+    whole_file::write(&folder.join("model.safetensors"), &model.to_bytes())?;
     let mut json = serde_json::to_vec_pretty(card)?;
     json.push(b'\n');
-    replace(&folder, "card.json", &json)
+    whole_file::write(&folder.join("card.json"), &json)
 }
 
 /// Returns the card of a model that was written before, if it is this federation's after its last round.
@@ -98,14 +99,6 @@ pub(crate) fn end_of(state: &Path, federation: FederationId) -> Round {
     let card = text.and_then(|text| serde_json::from_slice::<ModelCard>(&text).ok());
     let card = card.filter(|card| card.federation == federation);
     card.map_or(Round::ZERO, |card| Round(card.rounds))
-}
-
-fn replace(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
-    let draft = folder.join(format!(".{name}.draft"));
-    let mut file = fs::File::create(&draft)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    fs::rename(&draft, folder.join(name))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Secrets that open a server on this machine: 256 random bits in hexadecimal.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::Path;
+
+use fednode_store::whole_file;
 
 /// Bytes of randomness in a token.
 const BYTES: usize = 32;
@@ -40,21 +41,7 @@ pub fn kept(path: &Path) -> io::Result<String> {
         Err(error) => return Err(error),
     }
     let token = new();
-    let draft = path.with_extension("draft");
-    match fs::remove_file(&draft) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    // `create_new` with the mode: the token is never readable by others, not even for a moment.
-    let mut options = OpenOptions::new();
-    let mut file = options
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&draft)?;
-    file.write_all(token.as_bytes())?;
-    file.sync_all()?;
-    fs::rename(&draft, path)?;
+    whole_file::write_private(path, token.as_bytes())?;
     Ok(token)
 }
 

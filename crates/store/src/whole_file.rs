@@ -1,18 +1,41 @@
 //! Files that are there as a whole or not at all: what a full disk cut off must not be taken for the real thing.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
-use std::path::Path;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 
 /// Writes a file beside its place and puts it there when all of it is written.
 ///
 /// # Errors
 /// As the disk does; nothing is left behind then, and what was there before stays.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".partial");
-    let partial = path.with_file_name(name);
-    let written = write_through(&partial, bytes).and_then(|()| fs::rename(&partial, path));
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true);
+    replace(path, bytes, &options)
+}
+
+/// As [`write`], for secrets: only its owner can read the file, from its first byte on. Its name is on the disk, too, when this
+/// returns.
+///
+/// # Errors
+/// As [`write`].
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // What a process left that died while it wrote must not be in the way, nor lend its mode to the new file.
+    _ = fs::remove_file(partial_of(path));
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    replace(path, bytes, &options)?;
+    let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+}
+
+fn replace(path: &Path, bytes: &[u8], options: &OpenOptions) -> io::Result<()> {
+    let partial = partial_of(path);
+    let written = options
+        .open(&partial)
+        .and_then(|file| write_through(file, bytes))
+        .and_then(|()| fs::rename(&partial, path));
     if written.is_err() {
         let _ = fs::remove_file(&partial);
     }
@@ -20,10 +43,16 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Writes a file, and returns when it is on the disk: a power cut after the renaming must not leave an empty one.
-fn write_through(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut file = File::create(path)?;
+fn write_through(mut file: File, bytes: &[u8]) -> io::Result<()> {
     file.write_all(bytes)?;
     file.sync_all()
+}
+
+/// Where a file is written before it gets its name.
+fn partial_of(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(".partial");
+    path.with_file_name(name)
 }
 
 #[cfg(test)]
@@ -40,5 +69,20 @@ mod tests {
         fs::create_dir(folder.path().join("folder")).unwrap();
         assert!(write(&folder.path().join("folder"), b"x").is_err());
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn secrets_are_for_their_owner_alone_whatever_was_there_before() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        for name in ["token", "token.partial"] {
+            write(&folder.path().join(name), b"an old one").unwrap();
+        }
+        write_private(&path, b"secret").unwrap();
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        assert_eq!(fs::read(&path).unwrap(), b"secret");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 }

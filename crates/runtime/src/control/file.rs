@@ -1,9 +1,10 @@
 //! `control.json`: where a daemon's control API is, for those who may read the state folder's secrets.
 
 use std::fs;
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io;
 use std::path::{Path, PathBuf};
+
+use fednode_store::whole_file;
 
 use crate::status::ControlFile;
 
@@ -36,19 +37,7 @@ impl ControlGuard {
     /// Fails if the disk does.
     pub(crate) fn write(state: &Path, content: &ControlFile) -> io::Result<Self> {
         let path = state.join(FILE_NAME);
-        let draft = state.join(".control.json.draft");
-        match fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        // `create_new` with the mode: the token is never readable by others, not even for a moment.
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&draft)?;
-        file.write_all(&serde_json::to_vec(content)?)?;
-        fs::rename(&draft, &path)?;
+        whole_file::write_private(&path, &serde_json::to_vec(content)?)?;
         Ok(Self {
             path,
             token: content.token.clone(),

@@ -8,6 +8,7 @@ use std::time::Duration;
 use fednode_core::membership::MemberName;
 use fednode_core::{NodeId, Role, Timestamp};
 use fednode_net::{InvitationSecret, JoinAsk, JoinRefusal};
+use fednode_store::whole_file;
 use serde::{Deserialize, Serialize};
 
 use super::{MEMBERSHIP, OrganiserError};
@@ -139,7 +140,10 @@ impl Invitations {
     fn save(&self) -> Result<(), OrganiserError> {
         let text = serde_json::to_vec_pretty(&self.all)
             .map_err(|_| OrganiserError::Invitations(self.path.clone()))?;
-        Ok(fednode_net::replace_secret_file(&self.path, &text)?)
+        whole_file::write_private(&self.path, &text).map_err(|source| OrganiserError::Io {
+            path: self.path.clone(),
+            source,
+        })
     }
 }
 

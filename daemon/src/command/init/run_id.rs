@@ -11,6 +11,7 @@ use fednode_net::Identity;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::organiser::MEMBERS_FILE;
 use fednode_runtime::releases;
+use fednode_store::whole_file;
 
 use fednode_cli::failure::{OrFail, fail};
 
@@ -136,8 +137,7 @@ fn prepare(state: &Path, ready: &Path) -> io::Result<()> {
     for name in KEPT {
         match fs::read(state.join(name)) {
             // Nobody else may read it, and a full disk must not leave half a key.
-            Ok(bytes) => fednode_net::replace_secret_file(&ready.join(name), &bytes)
-                .map_err(io::Error::other)?,
+            Ok(bytes) => whole_file::write_private(&ready.join(name), &bytes)?,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
