@@ -416,6 +416,22 @@ fn test_rows_are_those_that_the_owner_names() {
 }
 
 #[test]
+fn a_label_that_is_guessed_is_said_also_of_own_tables_in_a_simulation() {
+    let folder = tempfile::tempdir().unwrap();
+    let tables = three_hospitals(folder.path());
+    let mut command = fednode();
+    command.args(["simulate", "--dry-run", "--out"]);
+    command.arg(folder.path().join("run"));
+    for table in &tables {
+        command.args(["--own", &format!("csv:{}", table.display())]);
+    }
+    let output = run(command);
+    let said = String::from_utf8_lossy(&output.stderr);
+    let note = "note: the last column, `grade`, is taken for the label";
+    assert!(output.status.success() && said.contains(note), "{said}");
+}
+
+#[test]
 fn advice_is_for_the_data_that_are_there() {
     let folder = tempfile::tempdir().unwrap();
     let table = hospital(folder.path(), "north.csv", 120, 40, ',');

@@ -17,7 +17,7 @@ use crate::simulate::protocol;
 use crate::simulate::run::{Means, Run};
 use crate::simulate::table::{Row, Table};
 use fednode_cli::clock;
-use fednode_cli::data;
+use fednode_cli::data::{self, Sources};
 use fednode_cli::device::Choice;
 use fednode_cli::dotted::{self, Assignment};
 use fednode_cli::failure::{OrFail, fail};
@@ -104,16 +104,9 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         fednode_runtime::allocator::settle();
     }
     layers::warn_of_variables("simulate");
-    if let Some(source) = args
-        .data
-        .as_ref()
-        .or(experiment.data.as_ref())
-        .filter(|_| experiment.toy_floats.is_none())
-    {
-        data::warn_of_table(&data::source(source)?, None)?;
-    }
-    if let Some(source) = experiment.own.first() {
-        data::warn_of_table(&data::source(source)?, None)?;
+    if experiment.toy_floats.is_none() {
+        let (data, own) = data_of(args, &experiment);
+        data::warn_of_table(Sources::read(&data, &own)?.of_node(0), None)?;
     }
     if let Some(toy_floats) = experiment.toy_floats {
         let wanted = protocol::Wanted {
@@ -322,18 +315,11 @@ fn settings(
     federation.seed = seed;
     let lists = lists(args, experiment).cloned();
     federation.partition_file = federation.partition_file.or(lists);
+    let (data, own) = data_of(args, experiment);
     Ok(Run {
         federation,
-        data: args
-            .data
-            .clone()
-            .or(experiment.data.clone())
-            .unwrap_or_else(|| "digits".into()),
-        own: if args.own.is_empty() && args.data.is_none() {
-            experiment.own.clone()
-        } else {
-            args.own.clone()
-        },
+        data,
+        own,
         aggregator: !args.no_aggregator && experiment.aggregator.unwrap_or(true),
         evaluate_every: args
             .evaluate_every
@@ -344,6 +330,15 @@ fn settings(
         lies: args.lies.or(lies),
         threads: threads(args),
     })
+}
+
+/// Returns the data that are divided, and the nodes' own, which go before: those of flags, else those of the experiment.
+fn data_of(args: &Args, experiment: &Experiment) -> (String, Vec<String>) {
+    let data = args.data.as_ref().or(experiment.data.as_ref());
+    let is_typed = !args.own.is_empty() || args.data.is_some();
+    let own = if is_typed { &args.own } else { &experiment.own };
+    let data = data.cloned().unwrap_or_else(|| "digits".into());
+    (data, own.clone())
 }
 
 /// Returns the experiment's file of index lists, unless flags divide the data otherwise.
