@@ -1,8 +1,9 @@
 //! `fednode doctor`: one line per thing that a node needs of its machine.
 
+mod running;
+
 use std::fs::{self, File};
 use std::io;
-use std::net::TcpListener;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -13,6 +14,7 @@ use fednode_runtime::exit::ExitCode;
 use fednode_runtime::status::{Route, ways};
 use serde::Serialize;
 
+use self::running::{Running, port, running};
 use crate::command::start::{read_spec, with_own_model};
 use fednode_cli::backbone;
 use fednode_cli::clock;
@@ -46,7 +48,10 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let config = args.state.config_of_node()?;
     let mut findings = vec![processor()];
     findings.extend(gpus());
-    findings.extend(config.network.listen.iter().map(|address| port(address)));
+    let node = running(config.state());
+    findings.extend(node.as_ref().map(Running::finding));
+    let ports = config.network.listen.iter();
+    findings.extend(ports.map(|address| port(address, node.as_ref())));
     findings.extend(reach(&args.state, &config));
     findings.push(now());
     findings.push(disk(&config));
@@ -202,34 +207,6 @@ fn trained(config: &Config, spec: &FederationSpec) -> Option<Finding> {
     Some(Finding::new(Verdict::Ok, "model", detail))
 }
 
-/// Tells whether a TCP address can be listened on.
-fn port(address: &str) -> Finding {
-    let Some(socket) = socket(address) else {
-        return Finding::new(
-            Verdict::Warn,
-            "port",
-            format!("{address}: cannot tell, it is no /ip4 or /ip6 TCP address"),
-        );
-    };
-    match TcpListener::bind(socket) {
-        Ok(_) => Finding::new(Verdict::Ok, "port", format!("{address} is free")),
-        Err(error) => Finding::failed(
-            "port",
-            ExitCode::Network,
-            format!("{address}: {error}; choose another with --listen"),
-        ),
-    }
-}
-
-/// Reads the host and port of a multiaddress.
-fn socket(address: &str) -> Option<std::net::SocketAddr> {
-    let mut parts = address.split('/').skip(1);
-    let (family, host, tcp, port) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
-    let is_ip = family == "ip4" || family == "ip6";
-    (is_ip && tcp == "tcp")
-        .then(|| Some((host.parse::<std::net::IpAddr>().ok()?, port.parse().ok()?).into()))?
-}
-
 /// Tells how this node is reached, or how it reaches each member if it runs.
 fn reach(state: &StateArgs, config: &Config) -> Vec<Finding> {
     let running = state.client().ok();
@@ -383,16 +360,6 @@ fn backbone(config: &Config, spec: &FederationSpec) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_port_in_use_is_found() {
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = format!("/ip4/127.0.0.1/tcp/{}", taken.local_addr().unwrap().port());
-        assert_eq!(port(&address).verdict, Verdict::Fail);
-        drop(taken);
-        assert_eq!(port(&address).verdict, Verdict::Ok);
-        assert_eq!(port("/dns4/example.org/tcp/1").verdict, Verdict::Warn);
-    }
 
     #[test]
     fn a_node_that_nobody_can_meet_is_warned() {
