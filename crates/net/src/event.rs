@@ -58,6 +58,13 @@ pub enum Event {
         /// Why.
         refusal: Refusal,
     },
+    /// A node is not on the allow-list, so it was turned away or not heard. This comes once in a while for each node.
+    TurnedAway {
+        /// Who.
+        node: NodeId,
+        /// Where it called from; nothing if others passed on what it said.
+        address: Option<Multiaddr>,
+    },
     /// A configured address cannot be reached. This comes once per series of failures; dialing goes on.
     DialFailed {
         /// Which address.

@@ -36,6 +36,7 @@ mod relaying;
 mod roll_call;
 mod routers;
 mod syncing;
+mod turned_away;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -292,12 +293,11 @@ impl Task {
                     .on_dial_error(base, connection_id, &error);
             }
             SwarmEvent::IncomingConnectionError {
-                send_back_addr,
+                peer_id,
+                send_back_addr: address,
                 error,
                 ..
-            } => {
-                tracing::debug!(address = %send_back_addr, %error, "an incoming connection failed");
-            }
+            } => self.parts.base.on_caller_failed(peer_id, address, &error),
             SwarmEvent::NewExternalAddrCandidate { address } => {
                 self.parts.exchange.on_observed(&self.parts.base, address);
             }

@@ -181,6 +181,11 @@ async fn only_the_allow_list_gets_in() {
     });
     let reason = reason.await;
     assert!(reason.contains("allow-list"), "{reason}");
+    let told = ann.wait("a word of the stranger", |event| match event {
+        Event::TurnedAway { node, address } => Some((*node, address.is_some())),
+        _ => None,
+    });
+    assert_eq!(told.await, (out.id(), true));
     let friend_id = friend.node_id();
     let _inside = Node::with(welcomed, friend, Arc::default()).await;
     ann.peer_up(friend_id).await;

@@ -19,6 +19,12 @@ pub enum AllowListError {
         /// What the system says.
         source: io::Error,
     },
+    /// It names nobody.
+    #[error(
+        "the allow-list `{}` names no node, so everybody would be turned away: write the ids of all members into it, one a line",
+        .0.display()
+    )]
+    Empty(PathBuf),
     /// A line is no node id.
     #[error("`{}`, line {line}: {source}", path.display())]
     NoNodeId {
@@ -34,17 +40,21 @@ pub enum AllowListError {
 /// Reads an allow-list.
 ///
 /// # Errors
-/// Says why the file cannot be read, or names the first line that is no node id.
+/// Says why the file cannot be read, or names the first line that is no node id. Refuses a list without any.
 pub fn read(path: &Path) -> Result<BTreeSet<NodeId>, AllowListError> {
     let text = std::fs::read_to_string(path).map_err(|source| AllowListError::Unreadable {
         path: path.to_owned(),
         source,
     })?;
-    parse(&text).map_err(|(line, source)| AllowListError::NoNodeId {
+    let nodes = parse(&text).map_err(|(line, source)| AllowListError::NoNodeId {
         path: path.to_owned(),
         line,
         source,
-    })
+    })?;
+    if nodes.is_empty() {
+        return Err(AllowListError::Empty(path.to_owned()));
+    }
+    Ok(nodes)
 }
 
 fn parse(text: &str) -> Result<BTreeSet<NodeId>, (usize, NameError)> {
@@ -72,5 +82,17 @@ mod tests {
         let error = read(Path::new("no such list")).unwrap_err().to_string();
         let expected = "cannot read the allow-list `no such list`";
         assert!(error.starts_with(expected), "{error}");
+    }
+
+    #[test]
+    fn a_list_of_nobody_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("members.txt");
+        std::fs::write(&path, "# to be filled\n\n").unwrap();
+        let error = read(&path).unwrap_err().to_string();
+        assert!(error.contains("names no node"), "{error}");
+        let id = NodeId::from_bytes([0; 32]);
+        std::fs::write(&path, format!("{id}\n")).unwrap();
+        assert_eq!(read(&path).unwrap(), BTreeSet::from([id]));
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fednode_core::{Accepted, Body, NodeId, Refusal, Role};
 use fednode_engine::Input;
-use fednode_net::Event;
-use tracing::{debug, info};
+use fednode_net::{Event, Multiaddr};
+use tracing::{debug, info, warn};
 
 use crate::driver::Driver;
 use crate::error::RunError;
@@ -58,6 +58,7 @@ impl<M: Machine> Driver<'_, M> {
                 address,
                 refusal,
             } => return self.on_refused(node, &address, &refusal),
+            Event::TurnedAway { node, address } => turned_away(node, address.as_ref()),
             Event::DialFailed {
                 address, reason, ..
             } => self.on_silence(address.to_string(), reason),
@@ -144,6 +145,18 @@ impl<M: Machine> Driver<'_, M> {
         self.hear_of_withdrawals(&advert);
         self.base.journal.add(Entry::Advert(signed));
         self.feed(Input::Advert(advert));
+    }
+}
+
+/// Says whose id the allow-list lacks. Only in the log: strangers must not push out what `status` shows.
+fn turned_away(node: NodeId, address: Option<&Multiaddr>) {
+    const REMEDY: &str =
+        "if it is a member, add its id to the file that `--allow` names, and start again";
+    match address {
+        Some(address) => {
+            warn!(%node, %address, "turned away, as it is not on the allow-list: {REMEDY}")
+        }
+        None => warn!(%node, "not heard, as it is not on the allow-list: {REMEDY}"),
     }
 }
 

@@ -14,6 +14,7 @@ use rand::rngs::StdRng;
 
 use super::clocks::Clocks;
 use super::peers::{Peer, Peers};
+use super::turned_away::TurnedAway;
 use crate::addresses::{bare, is_circuit};
 use crate::behaviour::Behaviour;
 use crate::config::Config;
@@ -33,6 +34,7 @@ pub(super) struct Base {
     pub(super) peers: Peers,
     pub(super) standing: Standing,
     pub(super) clocks: Clocks,
+    pub(super) turned_away: TurnedAway,
     pub(super) outbox: Outbox,
     pub(super) shared: Arc<Shared>,
     pub(super) rng: StdRng,
@@ -44,10 +46,19 @@ impl Base {
         self.outbox.send(event);
     }
 
-    /// An advert that an honest node may have sent was refused: says so if its author's clock is the reason.
+    /// An advert that an honest node may have sent was refused: says so if its author's clock or the allow-list is the reason.
     pub(super) fn note_refused(&mut self, objection: &Objection) {
-        let news = self.clocks.refused(objection, Instant::now());
+        let now = Instant::now();
+        let news = self.clocks.refused(objection, now);
         news.into_iter().for_each(|event| self.tell(event));
+        if let Objection::NotAllowed(node) = objection
+            && self.turned_away.is_news(*node, now)
+        {
+            self.tell(Event::TurnedAway {
+                node: *node,
+                address: None,
+            });
+        }
     }
 
     /// Tells whether to connect to a node: it is not this node, is allowed and is not banned.

@@ -27,6 +27,7 @@ use super::presence::Presence;
 use super::relaying::Relaying;
 use super::roll_call::RollCall;
 use super::syncing::Syncing;
+use super::turned_away::TurnedAway;
 use super::{Beginning, Outlets};
 use crate::addresses::{bare, relay_of};
 use crate::event::Event;
@@ -69,6 +70,7 @@ impl Parts {
             config: beginning.config,
             peers: Peers::default(),
             standing: Standing::default(),
+            turned_away: TurnedAway::default(),
             outbox: outlets.events,
             shared,
             rng: StdRng::from_os_rng(),
