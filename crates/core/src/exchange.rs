@@ -374,7 +374,7 @@ impl Exchange {
     }
 
     /// Returns the first round in which nodes train.
-    pub fn first_training(&self) -> Round {
+    fn first_training(&self) -> Round {
         Round(1 + u32::from(self.prepares))
     }
 

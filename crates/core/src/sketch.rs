@@ -10,7 +10,6 @@ use crate::MAX_EXPERTS;
 
 /// Bytes of one sketch.
 pub const SKETCH_BYTES: usize = 128;
-const BITS: u32 = 8 * SKETCH_BYTES as u32;
 
 /// One proxy's sketch.
 pub type Sketch = [u8; SKETCH_BYTES];
@@ -49,10 +48,4 @@ pub fn differing_bits(a: &Sketch, b: &Sketch) -> u32 {
         .zip(words(b))
         .map(|(a, b)| (a ^ b).count_ones())
         .sum()
-}
-
-/// Estimates the cosine of the angle between two proxies from their sketches.
-pub fn estimated_cosine(a: &Sketch, b: &Sketch) -> f64 {
-    let angle = std::f64::consts::PI * f64::from(differing_bits(a, b)) / f64::from(BITS);
-    angle.cos()
 }

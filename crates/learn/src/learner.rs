@@ -316,11 +316,6 @@ impl Learner {
         self.parts.shared_layout()
     }
 
-    /// Returns names and shapes of one expert; all experts have the same.
-    pub fn expert_layout(&self) -> Option<Layout> {
-        self.parts.expert_layout()
-    }
-
     /// Takes over a shared part and experts, all or none of them. A pool that was assembled over others is dropped.
     ///
     /// # Errors

@@ -89,9 +89,15 @@ pub fn shortlist<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::sketch::estimated_cosine;
+    use fednode_core::sketch::Sketch;
 
     const SEED: DrawSeed = DrawSeed::of(7);
+
+    /// Estimates the cosine of the angle between two proxies from their sketches.
+    fn estimated_cosine(a: &Sketch, b: &Sketch) -> f64 {
+        let angle = std::f64::consts::PI * f64::from(differing_bits(a, b)) / BITS as f64;
+        angle.cos()
+    }
 
     fn node(byte: u8) -> NodeId {
         NodeId::from_bytes([byte; 32])

@@ -136,13 +136,6 @@ impl Parts {
         (!parts.is_empty()).then(|| parts.into_iter().flat_map(Part::layout).collect())
     }
 
-    /// Returns names and shapes of one expert; all experts have the same.
-    pub(super) fn expert_layout(&self) -> Option<Layout> {
-        self.of_role(|role| matches!(role, Role::Expert(_)))
-            .first()
-            .map(|part| part.layout())
-    }
-
     /// Returns the numbers of all parts.
     pub(super) fn weights(&self) -> Vec<Weights> {
         self.algorithm

@@ -119,7 +119,7 @@ pub fn weights(samples: &[f64], most: f64) -> Vec<f64> {
 /// Judges members by each other. Returns a doubt for each that is left out, and nothing for the others.
 ///
 /// A limit of 0 leaves the class means unjudged: only bounds hold then.
-pub fn consistent(members: &[Member<'_>], limit: f64) -> Vec<Option<Doubt>> {
+fn consistent(members: &[Member<'_>], limit: f64) -> Vec<Option<Doubt>> {
     let mut doubts = bounded(members);
     if limit > 0.0 {
         leave_out_inconsistent(&judged(members), limit, &mut doubts, None);
@@ -128,7 +128,7 @@ pub fn consistent(members: &[Member<'_>], limit: f64) -> Vec<Option<Doubt>> {
 }
 
 /// Judges members by the node's own sums, then by each other. The own sums are always believed.
-pub fn anchored(own: Member<'_>, others: &[Member<'_>], limit: f64) -> Vec<Option<Doubt>> {
+fn anchored(own: Member<'_>, others: &[Member<'_>], limit: f64) -> Vec<Option<Doubt>> {
     let mut all: Vec<Member<'_>> = others.to_vec();
     all.push(own);
     let mut doubts = bounded(&all);
