@@ -58,6 +58,8 @@ mod join;
 mod membership;
 mod muxer;
 mod network_key;
+#[cfg(unix)]
+mod owner;
 mod presence;
 mod roster;
 mod rpc;

@@ -7,6 +7,9 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
+#[cfg(unix)]
+use crate::owner;
+
 /// Size of the largest secret file. A larger file is not a key.
 const MAX_SECRET_BYTES: u64 = 4096;
 
@@ -82,7 +85,7 @@ pub(crate) fn create(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> 
     draft.push(format!(".{}.new", std::process::id()));
     let draft = PathBuf::from(draft);
     // A hard link and not a rename: a rename would replace a key that another process has just made.
-    let linked = write_draft(&draft, secret).and_then(|()| fs::hard_link(&draft, path));
+    let linked = write_draft(&draft, path, secret).and_then(|()| fs::hard_link(&draft, path));
     let removed = fs::remove_file(&draft);
     // The folder is synced too; without it the new name may be gone after a power cut.
     linked
@@ -91,7 +94,8 @@ pub(crate) fn create(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> 
         .map_err(fail)
 }
 
-/// Writes a file with a secret, over an older one if there is one. A crash leaves the old content or the new.
+/// Writes a file with a secret, over an older one if there is one, which keeps its owner. A crash leaves the old content or the
+/// new.
 pub(crate) fn replace(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> {
     let fail = |source| SecretFileError::Create {
         path: path.to_owned(),
@@ -102,18 +106,20 @@ pub(crate) fn replace(path: &Path, secret: &[u8]) -> Result<(), SecretFileError>
     let draft = PathBuf::from(draft);
     // A draft of a process that died while it wrote must not be in the way.
     _ = fs::remove_file(&draft);
-    write_draft(&draft, secret)
+    write_draft(&draft, path, secret)
         .and_then(|()| fs::rename(&draft, path))
         .and_then(|()| sync_folder(path))
         .map_err(fail)
 }
 
-fn write_draft(draft: &Path, secret: &[u8]) -> io::Result<()> {
+fn write_draft(draft: &Path, place: &Path, secret: &[u8]) -> io::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(draft)?;
+    #[cfg(unix)]
+    owner::keep(&file, place);
     file.write_all(secret)?;
     file.sync_all()
 }

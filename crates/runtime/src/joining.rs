@@ -14,7 +14,7 @@ use fednode_core::{FederationSpec, Role};
 use fednode_net::{
     Admitted, Identity, JoinError, JoinRefusal, MemberBook, NetworkKey, Ticket, TicketError,
 };
-use fednode_store::{is_free, whole_file};
+use fednode_store::{is_free, owner, whole_file};
 
 use crate::error::RunError;
 use crate::organiser::MEMBERS_FILE;
@@ -238,7 +238,7 @@ fn read(path: &Path) -> Result<Option<String>, RunError> {
 }
 
 fn make_folder(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)?;
+    owner::make_folders(folder)?;
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt;

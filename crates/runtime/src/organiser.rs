@@ -26,6 +26,7 @@ use fednode_core::membership::{Absence, Certificate, MAX_STATEMENTS, MemberName,
 use fednode_core::spec::Extension;
 use fednode_core::{ConfigError, FederationSpec, NodeId, Role, Round, Timestamp};
 use fednode_net::{Identity, InvitationSecret, JoinAsk, JoinRefusal, MemberBook};
+use fednode_store::owner;
 
 pub use error::OrganiserError;
 use invitations::{Guest, Invitations};
@@ -64,7 +65,7 @@ impl Organiser {
     /// # Errors
     /// Fails if there is a key already, or nothing can be written.
     pub fn create(folder: &Path) -> Result<Self, OrganiserError> {
-        fs::create_dir_all(folder).map_err(|source| OrganiserError::Io {
+        owner::make_folders(folder).map_err(|source| OrganiserError::Io {
             path: folder.to_owned(),
             source,
         })?;
@@ -345,6 +346,7 @@ impl Organiser {
             .write(true)
             .open(&path)
             .map_err(failed)?;
+        owner::of_its_folder(&lock, &path);
         lock.lock().map_err(failed)?;
         Ok(Session {
             organiser: self,

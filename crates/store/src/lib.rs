@@ -54,6 +54,7 @@ mod checkpoint;
 mod disk;
 mod folder;
 pub mod ledger;
+pub mod owner;
 pub mod whole_file;
 
 use std::path::Path;

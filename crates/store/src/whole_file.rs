@@ -5,14 +5,19 @@ use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// Writes a file beside its place and puts it there when all of it is written.
+use crate::owner;
+
+/// The rights of files that others may read, before the process's mask.
+const OPEN: u32 = 0o666;
+/// The rights of secrets.
+const PRIVATE: u32 = 0o600;
+
+/// Writes a file beside its place and puts it there when all of it is written. A file that was there keeps its owner.
 ///
 /// # Errors
 /// As the disk does; nothing is left behind then, and what was there before stays.
 pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create(true).truncate(true);
-    replace(path, bytes, &options)
+    replace(path, bytes, OPEN)
 }
 
 /// As [`write`], for secrets: only its owner can read the file, from its first byte on. Its name is on the disk, too, when this
@@ -21,29 +26,31 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 /// # Errors
 /// As [`write`].
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
-    // What a process left that died while it wrote must not be in the way, nor lend its mode to the new file.
-    _ = fs::remove_file(partial_of(path));
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true).mode(0o600);
-    replace(path, bytes, &options)?;
+    replace(path, bytes, PRIVATE)?;
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-fn replace(path: &Path, bytes: &[u8], options: &OpenOptions) -> io::Result<()> {
+fn replace(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let partial = partial_of(path);
-    let written = options
-        .open(&partial)
-        .and_then(|file| write_through(file, bytes))
-        .and_then(|()| fs::rename(&partial, path));
+    // What a process left that died while it wrote must not be in the way, nor lend its mode to the new file.
+    _ = fs::remove_file(&partial);
+    let written =
+        write_through(&partial, path, bytes, mode).and_then(|()| fs::rename(&partial, path));
     if written.is_err() {
         let _ = fs::remove_file(&partial);
     }
     written
 }
 
-/// Writes a file, and returns when it is on the disk: a power cut after the renaming must not leave an empty one.
-fn write_through(mut file: File, bytes: &[u8]) -> io::Result<()> {
+/// Writes a draft, and returns when it is on the disk: a power cut after the renaming must not leave an empty one.
+///
+/// The draft must be new. Root must not write into a file elsewhere, to which somebody has laid a link, and give it away.
+fn write_through(draft: &Path, place: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.write(true).create_new(true).mode(mode);
+    let mut file = options.open(draft)?;
+    owner::keep(&file, place);
     file.write_all(bytes)?;
     file.sync_all()
 }

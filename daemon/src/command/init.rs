@@ -7,7 +7,6 @@ mod prepared;
 mod privacy;
 mod run_id;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use fednode_core::spec::PrivacyMode;
@@ -30,7 +29,7 @@ use fednode_cli::layers;
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::shard::Shard;
-use fednode_store::whole_file;
+use fednode_store::{owner, whole_file};
 
 /// What is typed.
 #[derive(Debug, clap::Args)]
@@ -67,7 +66,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     federation::refuse_preset(&args.federation, &args.dir).or_fail(ExitCode::Configuration)?;
     refuse_what_is_kept(args)?;
-    fs::create_dir_all(&args.dir).map_err(|error| unwritable(&args.dir, &error))?;
+    owner::make_folders(&args.dir).map_err(|error| unwritable(&args.dir, &error))?;
     let state = state(&args.dir)?;
     if args.again {
         run_id::refuse_if_used(&state)?;
@@ -154,7 +153,7 @@ fn keys(
     state: &Path,
     files: &mut Vec<Entry>,
 ) -> anyhow::Result<Identity> {
-    fs::create_dir_all(state).map_err(|error| unwritable(state, &error))?;
+    owner::make_folders(state).map_err(|error| unwritable(state, &error))?;
     let key = state.join("key");
     files.push(Entry::of(&key));
     let identity = Identity::load_or_create(&key).or_fail(ExitCode::State)?;
@@ -369,6 +368,7 @@ impl Report for Prepared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
     fn args(dir: &Path) -> Args {

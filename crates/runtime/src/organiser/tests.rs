@@ -140,3 +140,34 @@ fn a_member_with_another_key_keeps_its_name_and_role_and_loses_the_old_key() {
     let nobody = organiser.invite_again(name("bob"), WEEK, NOW);
     assert!(matches!(nobody, Err(OrganiserError::Nobody(_))));
 }
+
+/// Nobody but root can make files for others, so others see nothing of this.
+#[test]
+fn what_root_does_in_the_folder_of_a_service_stays_readable_to_the_service() {
+    use std::os::unix::fs::{MetadataExt, chown};
+
+    const SERVICE: u32 = 4711;
+    let folder = tempfile::tempdir().unwrap();
+    let organiser = Organiser::create(folder.path()).unwrap();
+    let bob = NodeId::from_bytes([1; 32]);
+    organiser.admit(bob, name("bob"), Role::Node, NOW).unwrap();
+    for path in [
+        folder.path(),
+        &folder.path().join(KEY_FILE),
+        &organiser.members_file(),
+    ] {
+        if chown(path, Some(SERVICE), Some(SERVICE)).is_err() {
+            return;
+        }
+    }
+    let ann = name("ann");
+    organiser.invite(ann, Role::Node, WEEK, NOW).unwrap();
+    assert_eq!(organiser.revoke("bob", NOW).unwrap(), Some(bob));
+    let files: Vec<_> = fs::read_dir(folder.path()).unwrap().flatten().collect();
+    assert_eq!(files.len(), 4, "{files:?}");
+    for file in files {
+        let metadata = file.metadata().unwrap();
+        let owner = (metadata.uid(), metadata.gid());
+        assert_eq!(owner, (SERVICE, SERVICE), "{file:?}");
+    }
+}

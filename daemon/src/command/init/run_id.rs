@@ -133,7 +133,7 @@ fn federation_of(state: &Path) -> io::Result<Option<String>> {
 
 /// Makes the folder of the next run, with what is kept.
 fn prepare(state: &Path, ready: &Path) -> io::Result<()> {
-    fs::create_dir_all(ready)?;
+    fednode_store::owner::make_folders(ready)?;
     for name in KEPT {
         match fs::read(state.join(name)) {
             // Nobody else may read it, and a full disk must not leave half a key.
