@@ -47,7 +47,20 @@ fn one_line_of_text_makes_a_member_that_all_call_by_its_name() {
     let early = run(of_organiser(folder, &["invite", "ward-b"]));
     assert_fails(&early, 2, &["does not run", "--at"]);
     let a = start_organiser(folder);
-    let line = ticket(folder, &["invite", "ward-b", "--json"]);
+    // The ticket alone can be kept in a file; what to do with it is for people.
+    let invited = run(of_organiser(folder, &["invite", "ward-b"]));
+    let (out, said) = (invited.stdout, invited.stderr);
+    let (out, said) = (
+        String::from_utf8(out).unwrap(),
+        String::from_utf8(said).unwrap(),
+    );
+    let line = out.trim_end().to_owned();
+    assert_eq!(
+        (out.lines().count(), line.contains(' ')),
+        (1, false),
+        "{out}"
+    );
+    assert!(said.contains("fednode join TICKET --data"), "{said}");
     let twice = run(of_organiser(folder, &["invite", "ward-b"]));
     assert_fails(&twice, 2, &["`ward-b` is the name of"]);
 

@@ -118,19 +118,21 @@ pub(crate) fn invite(args: &InviteArgs, form: Form) -> anyhow::Result<()> {
         not_after: now + life,
         network_key,
     };
-    output::print(
-        &Invited {
-            name: args.name.to_string(),
-            ticket: ticket.to_string(),
-            days: args.days,
-            program: match role {
-                Role::Node => "fednode",
-                Role::Aggregator => "fedboot",
-            },
-            replaces: args.replace,
+    let invited = Invited {
+        name: args.name.to_string(),
+        ticket: ticket.to_string(),
+        days: args.days,
+        program: match role {
+            Role::Node => "fednode",
+            Role::Aggregator => "fedboot",
         },
-        form,
-    )
+        replaces: args.replace,
+    };
+    output::print(&invited, form)?;
+    if form == Form::Human {
+        eprint!("{}", invited.advice());
+    }
+    Ok(())
 }
 
 /// Refuses to replace the key of the very node that would answer: it must be stopped for that.
@@ -347,14 +349,15 @@ struct Invited {
     replaces: bool,
 }
 
-impl Report for Invited {
-    fn human(&self) -> String {
+impl Invited {
+    /// Returns what the organiser does with the ticket. It goes to standard error: the ticket alone can be kept in a file.
+    fn advice(&self) -> String {
         let Self {
             name,
-            ticket,
             days,
             program,
             replaces,
+            ..
         } = self;
         let (program, how, about) = if *replaces {
             let about = "The node is stopped first. What it has learned stays.\n";
@@ -366,9 +369,15 @@ impl Report for Invited {
             (*program, "join TICKET", "")
         };
         format!(
-            "{ticket}\n\nSend the line above to {name} by a way that nobody else reads. It is good for one node and {days} days:\n  \
+            "\nSend this ticket to {name} by a way that nobody else reads. It is good for one node and {days} days:\n  \
              {program} {how}\n{about}"
         )
+    }
+}
+
+impl Report for Invited {
+    fn human(&self) -> String {
+        format!("{}\n", self.ticket)
     }
 }
 
