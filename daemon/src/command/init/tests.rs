@@ -1,0 +1,86 @@
+//! Folders that are prepared once, and once more.
+
+use super::*;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+fn args(dir: &Path) -> Args {
+    Args {
+        dir: dir.to_owned(),
+        federation: federation::Args::default(),
+        data: None,
+        shard: None,
+        peers: vec![],
+        open: false,
+        name: None,
+        network_key: true,
+        again: false,
+    }
+}
+
+#[test]
+fn each_run_has_an_id_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let ids: Vec<Option<String>> = ["a", "b", "b"]
+        .iter()
+        .enumerate()
+        .map(|(time, name)| {
+            let dir = folder.path().join(name);
+            let args = Args {
+                again: time == 2,
+                network_key: false,
+                ..args(&dir)
+            };
+            run(&args, Form::Json).unwrap();
+            let text = fs::read_to_string(dir.join(SPEC_FILE)).unwrap();
+            let spec = FederationSpec::from_toml(&text).unwrap();
+            spec.fingerprints.run
+        })
+        .collect();
+    assert!(ids.iter().all(Option::is_some), "{ids:?}");
+    assert!(ids[0] != ids[1] && ids[1] != ids[2], "{ids:?}");
+}
+
+#[test]
+fn prepares_once_and_keeps_what_there_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("node");
+    run(&args(&dir), Form::Json).unwrap();
+    let read = |name: &str| fs::read_to_string(dir.join(name)).unwrap();
+    let spec = FederationSpec::from_toml(&read(SPEC_FILE)).unwrap();
+    assert!(spec.fingerprints.partition.is_some());
+    assert!(
+        read(NODE_FILE).contains("shard = \"1/5\""),
+        "{}",
+        read(NODE_FILE)
+    );
+    for secret in ["state/key", NETWORK_KEY, "organiser/key"] {
+        assert_eq!(
+            fs::metadata(dir.join(secret)).unwrap().permissions().mode() & 0o777,
+            0o600,
+            "{secret}"
+        );
+    }
+    let key = fs::read(dir.join("state/key")).unwrap();
+    let error = run(&args(&dir), Form::Json).unwrap_err().to_string();
+    assert!(
+        error.contains("node.toml` is kept as it is, so nothing would set `network_key`"),
+        "{error}"
+    );
+    let mut more = args(&dir);
+    more.federation.rounds = Some(7);
+    let error = run(&more, Form::Json).unwrap_err().to_string();
+    assert!(
+        error.contains("federation.toml` is kept as it is, so nothing would set `rounds`"),
+        "{error}"
+    );
+    run(
+        &Args {
+            network_key: false,
+            ..args(&dir)
+        },
+        Form::Json,
+    )
+    .unwrap();
+    assert_eq!(fs::read(dir.join("state/key")).unwrap(), key);
+}
