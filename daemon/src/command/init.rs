@@ -66,7 +66,6 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     federation::refuse_preset(&args.federation, &args.dir).or_fail(ExitCode::Configuration)?;
     refuse_what_is_kept(args)?;
-    owner::make_folders(&args.dir).map_err(|error| unwritable(&args.dir, &error))?;
     let state = state(&args.dir)?;
     if args.again {
         run_id::refuse_if_used(&state)?;

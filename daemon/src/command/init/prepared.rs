@@ -8,7 +8,7 @@ use fednode_data::DataSource;
 use fednode_learn::own_model;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::organiser::{self, Organiser};
-use fednode_store::whole_file;
+use fednode_store::{owner, whole_file};
 
 use super::{Args, Entry, privacy, run_id, source, unwritable, write_if_absent};
 use crate::command::start::read_and_tell;
@@ -90,6 +90,8 @@ impl Federation {
         }
         let division = Division::make(&source, &spec, args.federation.partition_file.as_deref())?;
         spec.fingerprints.partition = Some(division.hash).filter(|hash| !hash.is_empty());
+        // Whoever mistypes something finds no empty folder afterwards: only now nothing is wrong any more.
+        owner::make_folders(&args.dir).map_err(|error| unwritable(&args.dir, &error))?;
         let organiser = (!args.open)
             .then(|| make_organiser(&args.dir))
             .transpose()?;

@@ -84,3 +84,25 @@ fn prepares_once_and_keeps_what_there_is() {
     .unwrap();
     assert_eq!(fs::read(dir.join("state/key")).unwrap(), key);
 }
+
+#[test]
+fn a_folder_is_not_made_before_nothing_is_wrong_any_more() {
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("wards/ward");
+    let without_rows = Args {
+        data: Some("csv:/no/such/table.csv,label=class".into()),
+        ..args(&dir)
+    };
+    let nothing_to_repeat = Args {
+        again: true,
+        ..args(&dir)
+    };
+    let mut without_rounds = args(&dir);
+    without_rounds.federation.rounds = Some(0);
+    for wrong in [without_rows, nothing_to_repeat, without_rounds] {
+        run(&wrong, Form::Json).unwrap_err();
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0, "{wrong:?}");
+    }
+    run(&args(&dir), Form::Json).unwrap();
+    assert!(dir.join(SPEC_FILE).exists());
+}
