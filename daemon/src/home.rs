@@ -17,7 +17,7 @@ pub(crate) const AGGREGATOR: &str = "fedboot.toml";
 /// Files beside the state folder that make a node what it is.
 pub(crate) const BESIDE: [&str; 4] = [NODE, AGGREGATOR, SPEC, NETWORK_KEY];
 /// Where state folders are, if settings do not say it.
-const DEFAULT_STATES: [&str; 2] = ["state", "fedboot-state"];
+pub(crate) const DEFAULT_STATES: [&str; 2] = ["state", "fedboot-state"];
 /// The keys of settings that name files.
 const NAMED: [(Option<&str>, &str); 9] = [
     (None, "spec"),

@@ -68,6 +68,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     refuse_what_is_kept(args)?;
     let state = state(&args.dir)?;
     if args.again {
+        run_id::refuse_fedboot(&args.dir)?;
         run_id::refuse_if_used(&state)?;
     }
     let organised = Entry::of(&args.dir.join(organiser::FOLDER));

@@ -13,7 +13,9 @@ use fednode_runtime::organiser::MEMBERS_FILE;
 use fednode_runtime::releases;
 use fednode_store::whole_file;
 
+use crate::home::{AGGREGATOR, DEFAULT_STATES};
 use fednode_cli::failure::{OrFail, fail};
+use fednode_cli::files::NODE;
 
 /// Letters of an id: more than a hundred random bits.
 const LETTERS: usize = 22;
@@ -73,6 +75,24 @@ fn sets_the_key(line: &str) -> bool {
 
 /// What a node keeps from one run to the next: who it is, that it is a member, where it is, and what it has released of its data.
 const KEPT: [&str; 4] = ["key", MEMBERS_FILE, "port", releases::FILE];
+
+/// Refuses the folder of a fedboot. Its state lies in another place than that of a node, which would be made beside it.
+///
+/// # Errors
+/// Says how a fedboot takes up another run.
+pub(super) fn refuse_fedboot(dir: &Path) -> anyhow::Result<()> {
+    let state = DEFAULT_STATES[1];
+    let is_one = dir.join(AGGREGATOR).exists() || dir.join(state).exists();
+    if dir.join(NODE).exists() || !is_one {
+        return Ok(());
+    }
+    let text = format!(
+        "`{}` is the folder of a fedboot, not of a node: stop it, put the organiser's new federation.toml there, move all but \
+         `key` and `{MEMBERS_FILE}` out of its state folder (`{state}`), and start it again",
+        dir.display()
+    );
+    Err(fail(ExitCode::Configuration, text))
+}
 
 /// Refuses while a node runs with a state folder.
 ///

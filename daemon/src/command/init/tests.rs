@@ -106,3 +106,23 @@ fn a_folder_is_not_made_before_nothing_is_wrong_any_more() {
     run(&args(&dir), Form::Json).unwrap();
     assert!(dir.join(SPEC_FILE).exists());
 }
+
+#[test]
+fn a_fedboot_is_no_node_that_begins_another_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = folder.path().join("hub");
+    fs::create_dir(&hub).unwrap();
+    let spec = FederationSpec::default().to_toml();
+    fs::write(hub.join(SPEC_FILE), spec).unwrap();
+    fs::write(hub.join("fedboot.toml"), "").unwrap();
+    let again = Args {
+        again: true,
+        network_key: false,
+        ..args(&hub)
+    };
+    let error = run(&again, Form::Json).unwrap_err().to_string();
+    for words in ["hub` is the folder of a fedboot", "`key` and `members`"] {
+        assert!(error.contains(words), "{error}");
+    }
+    assert_eq!(fs::read_dir(&hub).unwrap().count(), 2, "nothing was made");
+}
