@@ -40,6 +40,7 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
+pub mod addresses;
 pub mod allocator;
 pub mod allow_list;
 mod answers;

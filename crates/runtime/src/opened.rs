@@ -5,9 +5,7 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::net::SocketAddr;
-use std::str::FromStr;
 use std::sync::Arc;
 
 use fednode_core::{
@@ -19,6 +17,7 @@ use fednode_net::{Handle, Identity, Network};
 use fednode_store::{Ledger, LedgerError, Options, Store};
 use tokio::task::JoinSet;
 
+use crate::addresses;
 use crate::base::{Base, on_worker};
 use crate::beginning::{self, Found};
 use crate::checkpointing::{self, Keeper, OwnBlobs, Restored};
@@ -357,9 +356,9 @@ async fn start_network(
     network.software.clone_from(&config.software);
     let mut listen = config.listen.clone();
     kept_port::take_up(&mut listen, &config.state);
-    network.listen = addresses("listen", &listen)?;
-    network.external = addresses("external", &config.external)?;
-    network.peers = addresses("peers", &config.peers)?;
+    network.listen = addresses::read("listen", &listen)?;
+    network.external = addresses::read("external", &config.external)?;
+    network.peers = addresses::read("peers", &config.peers)?;
     network.remembered = whereabouts::read(&config.state);
     network.allow.clone_from(&config.allow);
     network.members = membership.map(|membership| Arc::clone(&membership.book));
@@ -387,16 +386,4 @@ fn keep_port(config: &MemberConfig, network: &Handle) -> Result<(), RunError> {
             "the port cannot be kept in the state folder: {error}"
         ))
     })
-}
-
-fn addresses<A: FromStr<Err: Display>>(key: &str, texts: &[String]) -> Result<Vec<A>, RunError> {
-    let example = "expected a multiaddress like /ip4/192.0.2.1/tcp/4001";
-    let parse = |text: &String| {
-        text.parse().map_err(|error| {
-            RunError::Network(format!(
-                "{key}: `{text}` is no address ({error}): {example}"
-            ))
-        })
-    };
-    texts.iter().map(parse).collect()
 }

@@ -13,6 +13,7 @@ use fednode_core::spec::PrivacyMode;
 use fednode_core::{FederationSpec, MemberName, NodeId, Role};
 use fednode_data::DataSource;
 use fednode_net::{Identity, NetworkKey};
+use fednode_runtime::addresses;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::organiser::{self, Organiser};
 use fednode_runtime::settings::Network;
@@ -44,8 +45,8 @@ pub(crate) struct Args {
     /// Which part of the data this node has, counting from 1.
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
-    /// Members to join through, any of them.
-    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
+    /// Members to join through, any of them; may be repeated, or separated by commas.
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     peers: Vec<String>,
     /// No organiser and no tickets: whoever has federation.toml may take part, if nothing else keeps strangers out (a network
     /// key, a list of nodes).
@@ -66,6 +67,8 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     federation::refuse_preset(&args.federation, &args.dir).or_fail(ExitCode::Configuration)?;
     refuse_what_is_kept(args)?;
+    addresses::check("peers", &args.peers)
+        .map_err(|error| fail(error.exit_code(), error.to_string()))?;
     let state = state(&args.dir)?;
     if args.again {
         run_id::refuse_fedboot(&args.dir)?;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use fednode_core::Role;
 use fednode_data::DataSource;
 use fednode_net::Ticket;
+use fednode_runtime::addresses;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::joining::{self, Home};
 use fednode_runtime::settings::Network;
@@ -33,8 +34,8 @@ pub(crate) struct Args {
     /// Which part of the data is this member's, where one data set is divided among all.
     #[arg(long, value_name = "I/N")]
     shard: Option<Shard>,
-    /// Addresses to listen on [default: every interface, any port].
-    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
+    /// Addresses to listen on; may be repeated, or separated by commas [default: every interface, any port].
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     listen: Vec<String>,
     /// What to train on: `auto`, `vulkan`, `cpu`.
     #[arg(long, value_name = "DEVICE")]
@@ -50,6 +51,8 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     fednode_runtime::allocator::settle();
     let ticket = joining::ticket(&args.ticket).or_fail(ExitCode::Usage)?;
     let node_file = args.dir.join(NODE);
+    addresses::check("listen", &args.listen)
+        .map_err(|error| fail(error.exit_code(), error.to_string()))?;
     let source = source(&args, &node_file)?;
     let config = config(&args, &ticket, source);
     let home = Home {

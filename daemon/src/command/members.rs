@@ -50,9 +50,9 @@ pub(crate) struct InviteArgs {
     /// Days until the ticket expires (1 to 365).
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=365))]
     days: u32,
-    /// Addresses of the process that has the organiser's folder, each with `/p2p/` and its node id [default: those of the
-    /// node that runs from this folder].
-    #[arg(long, value_name = "ADDR", num_args = 1.., value_delimiter = ',')]
+    /// Addresses of the process that has the organiser's folder, each with `/p2p/` and its node id; may be repeated, or separated
+    /// by commas [default: those of the node that runs from this folder].
+    #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     at: Vec<Multiaddr>,
     #[command(flatten)]
     folder: FolderArgs,

@@ -1,8 +1,15 @@
 //! Folders that are prepared once, and once more.
 
 use super::*;
+use clap::Parser;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
+
+#[derive(Debug, Parser)]
+struct Cli {
+    #[command(flatten)]
+    args: Args,
+}
 
 fn args(dir: &Path) -> Args {
     Args {
@@ -125,4 +132,26 @@ fn a_fedboot_is_no_node_that_begins_another_run() {
         assert!(error.contains(words), "{error}");
     }
     assert_eq!(fs::read_dir(&hub).unwrap().count(), 2, "nothing was made");
+}
+
+#[test]
+fn the_folder_is_not_taken_for_an_address_and_addresses_are_looked_at() {
+    let one = "/ip4/192.0.2.7/tcp/4001";
+    let two = format!("{one},/dns4/hub.example/tcp/4001");
+    for (peers, count) in [(one, 1), (two.as_str(), 2)] {
+        let args = Cli::parse_from(["init", "--peers", peers, "ward"]).args;
+        assert_eq!(args.dir, Path::new("ward"));
+        assert_eq!(args.peers.len(), count);
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let dir = folder.path().join("ward");
+    let without_form = Args {
+        peers: vec![one.into(), "192.0.2.7:4001".into()],
+        ..args(&dir)
+    };
+    let error = run(&without_form, Form::Json).unwrap_err();
+    assert_eq!(fednode_cli::failure::code(&error), ExitCode::Network);
+    let line = error.to_string();
+    assert!(line.contains("`192.0.2.7:4001` is no address"), "{line}");
+    assert!(!dir.exists());
 }
