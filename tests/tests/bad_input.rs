@@ -211,6 +211,13 @@ fn configuration_mistakes_are_named() {
     let mut broken = start(&federation, &[]);
     broken.arg("--config").arg(&node);
     assert_fails(broken, 3, &["line 2", "zst", "zstd"]);
+    let whole = std::fs::read_to_string(federation.spec()).unwrap();
+    let half = &whole[..whole.rfind("[model]").unwrap()];
+    for (text, what) in [("", "the file is empty"), (half, "the file ends early")] {
+        std::fs::write(federation.spec(), text).unwrap();
+        let words = ["federation.toml`", what, "fednode join TICKET"];
+        assert_fails(start(&federation, &["--data", "digits"]), 3, &words);
+    }
     std::fs::write(federation.spec(), "rounds = 0\n").unwrap();
     assert_fails(
         start(&federation, &["--data", "digits", "--shard", "1/2"]),

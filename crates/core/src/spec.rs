@@ -25,6 +25,7 @@ mod statistics;
 mod target;
 mod training;
 mod version1;
+mod whole;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -162,6 +163,7 @@ impl FederationSpec {
     /// # Errors
     /// As [`Self::from_toml`].
     pub fn read(text: &str) -> Result<Reading, ConfigError> {
+        whole::check(text)?;
         let (spec, notice) = match version1::convert(text)? {
             Some(converted) => (converted, Some(version1::NOTICE)),
             None => (config::parse(text)?, None),

@@ -153,8 +153,13 @@ impl Home {
         };
         let path = self.dir.join(SPEC_FILE);
         if let Some(text) = read(&path)? {
-            let spec = FederationSpec::from_toml(&text);
-            if !spec.is_ok_and(|spec| spec.id() == ticket.federation) {
+            let spec = FederationSpec::from_toml(&text).map_err(|error| {
+                RunError::Configuration(format!(
+                    "`{}` cannot be used ({error}): move it away, and the ticket brings it",
+                    path.display()
+                ))
+            })?;
+            if spec.id() != ticket.federation {
                 return Err(other(&path));
             }
         }
@@ -285,7 +290,7 @@ mod tests {
         assert!(error.contains("names no address"), "{error}");
         std::fs::write(&spec, "cut off").unwrap();
         let error = refusal(join(&ticket(ours.id()), &home, Role::Node).await);
-        assert!(error.contains("another federation"), "{error}");
+        assert!(error.contains("move it away, and the ticket"), "{error}");
         let error = refusal(join(&ticket(ours.id()), &home, Role::Aggregator).await);
         assert!(error.contains("`fednode join TICKET`"), "{error}");
     }
