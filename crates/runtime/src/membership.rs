@@ -32,6 +32,32 @@ pub(crate) struct Membership {
     organiser: Option<Arc<Organiser>>,
 }
 
+/// Looks whether a spec goes with the membership in a state folder, before anything is written. A folder that was bound to the
+/// federation of another file, one that was cut off perhaps, would refuse the right one. Blocks.
+///
+/// # Errors
+/// Fails if this node cannot be a member, whatever else is found out of it.
+pub(crate) fn check(config: &MemberConfig) -> Result<(), RunError> {
+    let file = config.state.join(MEMBERS_FILE);
+    if config.spec.organiser.is_none() {
+        let kept = MemberBook::load_any(&file);
+        let kept = kept.map_err(|error| RunError::StateContent(error.to_string()))?;
+        return kept.map_or(Ok(()), |_| {
+            Err(RunError::Configuration(format!(
+                "`{}` is of a federation with an organiser, and this spec names none: put the federation.toml of that federation \
+                 back",
+                file.display()
+            )))
+        });
+    }
+    // Where a member has run before, what is missing has a line of its own.
+    let is_new = !config.state.join("federation").exists();
+    if is_new && config.organiser.is_none() && !file.exists() {
+        return Err(RunError::Membership(Absence::Unknown));
+    }
+    Ok(())
+}
+
 /// Opens the membership of a member; `None` in a federation without an organiser. Blocks.
 ///
 /// # Errors
@@ -221,5 +247,56 @@ impl Registrar for Desk {
             spec: self.spec.clone(),
             statements,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fednode_core::FederationSpec;
+    use fednode_core::membership::{Certificate, Ruling};
+    use fednode_net::Identity;
+
+    use super::*;
+
+    fn config(state: &Path, organiser: Option<NodeId>) -> MemberConfig {
+        let spec = FederationSpec {
+            organiser,
+            ..FederationSpec::default()
+        };
+        MemberConfig::new(Arc::new(spec), state)
+    }
+
+    #[test]
+    fn a_state_folder_is_not_bound_to_a_spec_that_does_not_go_with_it() {
+        let (joined, fresh) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let organiser = Identity::generate();
+        let id = organiser.node_id();
+        let certificate = Certificate {
+            node: NodeId::from_bytes([1; 32]),
+            name: "hub".parse().unwrap(),
+            role: Role::Aggregator,
+            not_after: Timestamp(2),
+        };
+        let book = MemberBook::new(id);
+        book.say(&organiser, Timestamp(1), Ruling::Admit(certificate))
+            .unwrap();
+        book.save(&joined.path().join(MEMBERS_FILE)).unwrap();
+        let joined = |organiser| check(&config(joined.path(), organiser));
+        assert!(joined(Some(id)).is_ok());
+        let error = joined(None).unwrap_err().to_string();
+        assert!(error.contains("this spec names none"), "{error}");
+        let of_fresh = |organiser| check(&config(fresh.path(), organiser));
+        assert!(of_fresh(None).is_ok());
+        let error = of_fresh(Some(id)).unwrap_err();
+        assert!(
+            matches!(error, RunError::Membership(Absence::Unknown)),
+            "{error}"
+        );
+        let answers = MemberConfig {
+            organiser: Some("organiser".into()),
+            ..config(fresh.path(), Some(id))
+        };
+        assert!(check(&answers).is_ok());
+        assert_eq!(std::fs::read_dir(fresh.path()).unwrap().count(), 0);
     }
 }

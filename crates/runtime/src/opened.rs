@@ -60,7 +60,6 @@ impl Opened {
         role: Role,
         partition_hash: String,
     ) -> Result<Self, RunError> {
-        reach::check(config)?;
         let (federation, quota, key) = (config.spec.id(), config.quota_bytes, config.key_path());
         let config = config.clone();
         on_worker(move || {
@@ -68,6 +67,9 @@ impl Opened {
                 quota_bytes: quota,
                 ..Options::default()
             };
+            // Before anything is written.
+            membership::check(&config)?;
+            reach::check(&config)?;
             let folder = &config.state;
             let mut store = Store::open(folder, federation, &options)?;
             let has_key = key.exists();
