@@ -12,7 +12,7 @@ use fednode_runtime::{
 use tokio::sync::mpsc;
 
 use crate::cli::StartArgs;
-use crate::config::Config;
+use crate::config::{Config, DEFAULT_FILE};
 use crate::{Failure, print};
 
 /// Worker threads. Averaging small parts and passing bytes on needs two cores for a thousand nodes.
@@ -110,7 +110,14 @@ fn read_spec(path: &Path) -> Result<FederationSpec, Failure> {
             format!("federation spec {}: {error}", path.display()),
         )
     };
-    let text = std::fs::read_to_string(path).map_err(|error| wrong(&error))?;
+    let text = std::fs::read_to_string(path).map_err(|error| {
+        let path = path.display();
+        let text = format!(
+            "cannot read the federation's spec `{path}`: {error}; get it with a ticket (`fedboot join TICKET --dir DIR`) and start \
+             with `--config DIR/{DEFAULT_FILE}`, name it with --spec, or make one with `fednode init`"
+        );
+        Failure::new(Cause::Configuration, text)
+    })?;
     let reading = FederationSpec::read(&text).map_err(|error| wrong(&error))?;
     if let Some(notice) = reading.notice {
         eprintln!("warning: {notice}");

@@ -49,3 +49,17 @@ fn a_spec_that_this_fedboot_is_no_member_of_binds_no_state_folder() {
     );
     assert!(!folder.path().join("fedboot-state").exists());
 }
+
+#[test]
+fn a_folder_without_a_spec_is_said_how_to_get_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let started = in_folder(folder.path(), &["start"]);
+    let words = [
+        "cannot read the federation's spec `federation.toml`",
+        "fedboot join TICKET --dir DIR",
+        "--config DIR/fedboot.toml",
+        "fednode init",
+    ];
+    assert_fails(&started, 3, &words);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+}
