@@ -24,8 +24,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
-use fednode_runtime::ExitCode as Cause;
 use fednode_runtime::control::{self, Client, ClientError, Farewell};
+use fednode_runtime::{ExitCode as Cause, owner};
 
 use crate::cli::{Cli, Command};
 
@@ -99,12 +99,20 @@ fn stop(state: &Path, json: bool) -> Result<(), Failure> {
     print::stopped(pid, json)
 }
 
-/// Prints the node id. Makes the key if there is none yet, so that addresses can be handed out before the first start.
+/// Prints the node id. Makes the key if there is none yet, so that addresses can be handed out before the first start. Says so,
+/// since another folder may have been meant.
 fn id(state: &Path, json: bool) -> Result<(), Failure> {
     let unusable = |error: &dyn std::fmt::Display| Failure::new(Cause::State, error);
-    std::fs::create_dir_all(state)
+    owner::make_folders(state)
         .map_err(|error| unusable(&format!("{}: {error}", state.display())))?;
-    let identity = fednode_net::Identity::load_or_create(&state.join("key"))
-        .map_err(|error| unusable(&error))?;
+    let key = state.join("key");
+    let is_new = !key.exists();
+    let identity = fednode_net::Identity::load_or_create(&key).map_err(|error| unusable(&error))?;
+    if is_new {
+        eprintln!(
+            "note: there was no key, so `{}` was made; --config and --state name a fedboot that there is",
+            key.display()
+        );
+    }
     print::id(identity.node_id(), json)
 }

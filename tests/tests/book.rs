@@ -107,8 +107,7 @@ scenes! {
 
     fedboots: "docs/how-to/fedboot.md", "
         ward; fednode invite hub --role aggregator --dir ward
-        on hub; block 1
-        cd hub; block 2
+        on hub; block 1 2
     ", [];
 
     lists_of_members: "docs/how-to/keys-and-allow-lists.md", "

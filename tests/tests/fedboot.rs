@@ -63,3 +63,18 @@ fn a_folder_without_a_spec_is_said_how_to_get_one() {
     assert_fails(&started, 3, &words);
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
+
+#[test]
+fn a_key_that_is_made_is_told_of_and_does_not_stand_in_the_way_of_the_id() {
+    let folder = tempfile::tempdir().unwrap();
+    let told = |output: &Output| {
+        let (out, said) = (&output.stdout, &output.stderr);
+        assert!(output.status.success());
+        [out, said].map(|text| String::from_utf8_lossy(text).into_owned())
+    };
+    let [made, said] = told(&in_folder(folder.path(), &["id"]));
+    assert!(said.contains("`fedboot-state/key` was made"), "{said}");
+    assert_eq!(made.lines().count(), 1, "{made}");
+    let again = told(&in_folder(folder.path(), &["id"]));
+    assert_eq!(again, [made, String::new()]);
+}
