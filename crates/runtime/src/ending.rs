@@ -339,7 +339,7 @@ impl<M: Machine> Driver<'_, M> {
         let round = self.machine.status(self.base.now()).round;
         let last_record = self.desk.book.last().cloned();
         let is_done = matches!(outcome, Ok(Outcome::AllRounds));
-        if is_done && last_record.is_none() {
+        if is_done && has_learned_nothing(self.base.role, last_record.as_ref()) {
             warn!(
                 "this node took part in no round, so its model has learned nothing of its rows: it takes part where rounds are \
                  added (`fednode extend`), or in another run"
@@ -416,6 +416,11 @@ impl<M: Machine> Driver<'_, M> {
     }
 }
 
+/// Tells whether a member that should train has not been in any round. An aggregator trains in none.
+fn has_learned_nothing(role: Role, last_record: Option<&RoundRecord>) -> bool {
+    role == Role::Node && last_record.is_none()
+}
+
 /// Ends everything that works for a member.
 async fn end_all<M: Machine>(base: Base, inlets: Inlets, machine: Watched<M>) {
     let Base {
@@ -475,5 +480,11 @@ mod tests {
         tasks.spawn(async { Answer::Done });
         assert!(matches!(next_answer(&mut tasks).await, Some(Answer::Done)));
         assert!(next_answer(&mut tasks).await.is_none());
+    }
+
+    #[test]
+    fn an_aggregator_need_not_take_part_in_rounds() {
+        assert!(has_learned_nothing(Role::Node, None));
+        assert!(!has_learned_nothing(Role::Aggregator, None));
     }
 }
