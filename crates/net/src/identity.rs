@@ -26,6 +26,10 @@ const AUDIT_DOMAIN: &[u8] = b"fednode audit secret 1\n";
 const NOISE_DOMAIN: &[u8] = b"fednode noise secret 1\n";
 /// The name of a key file in errors.
 const KEY: &str = "node key";
+/// What to do without it. Removing it would end the membership.
+const WITHOUT_KEY: &str = "ask the organiser for a ticket by `fednode invite NAME --replace`, and use it with `fednode rotate-key \
+                           TICKET`: name, model and history stay; where there is no organiser move the file away, and the node \
+                           comes back as another one";
 
 /// A node's key.
 #[derive(Debug, Clone)]
@@ -52,6 +56,7 @@ impl Identity {
         keypair.map(Self::of).ok_or(SecretFileError::Corrupt {
             path: path.to_owned(),
             what: KEY,
+            remedy: WITHOUT_KEY,
         })
     }
 
@@ -345,6 +350,11 @@ mod tests {
             assert!(
                 matches!(error, SecretFileError::Corrupt { .. }),
                 "byte {at}: {error}"
+            );
+            let line = error.to_string();
+            assert!(
+                line.contains("backup") && line.contains("`fednode rotate-key TICKET`"),
+                "{line}"
             );
             bytes[at] ^= 4;
         }

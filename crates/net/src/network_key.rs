@@ -38,6 +38,7 @@ impl NetworkKey {
         key.ok_or(SecretFileError::Corrupt {
             path: path.to_owned(),
             what: "network key",
+            remedy: "ask another member for it, who all have the same",
         })
     }
 

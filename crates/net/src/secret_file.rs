@@ -43,14 +43,14 @@ pub enum SecretFileError {
         mode: u32,
     },
     /// The content is not such a secret.
-    #[error(
-        "{path} is not a valid {what}: restore it from a backup, or delete it to get a new one"
-    )]
+    #[error("{path} is not a valid {what}: put it back from a backup; without one {remedy}")]
     Corrupt {
         /// Which file.
         path: PathBuf,
         /// What it should be.
         what: &'static str,
+        /// What to do where there is no backup, and what is lost then.
+        remedy: &'static str,
     },
 }
 

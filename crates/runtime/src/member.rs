@@ -229,7 +229,9 @@ fn decode_model(bytes: &[u8]) -> Result<ParamSet, RunError> {
 async fn restore_model(thread: &TrainerThread, restored: &Restored) -> Result<(), RunError> {
     let Some(bytes) = &restored.model else {
         return Err(RunError::StateContent(
-            "the checkpoint holds no model: remove the state folder".into(),
+            "the checkpoint holds no model: put a copy of the folder `checkpoints` back, or move that folder of the state folder \
+             away: the node begins anew, and key and membership stay"
+                .into(),
         ));
     };
     let model = decode_model(bytes)?;

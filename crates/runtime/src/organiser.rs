@@ -25,7 +25,7 @@ use fednode_core::membership::SignedStatement;
 use fednode_core::membership::{Absence, Certificate, MAX_STATEMENTS, MemberName, Ruling};
 use fednode_core::spec::Extension;
 use fednode_core::{ConfigError, FederationSpec, NodeId, Role, Round, Timestamp};
-use fednode_net::{Identity, InvitationSecret, JoinAsk, JoinRefusal, MemberBook};
+use fednode_net::{Identity, InvitationSecret, JoinAsk, JoinRefusal, MemberBook, SecretFileError};
 use fednode_store::owner;
 
 pub use error::OrganiserError;
@@ -86,9 +86,14 @@ impl Organiser {
     /// # Errors
     /// Fails if the key cannot be read.
     pub fn open(folder: &Path) -> Result<Self, OrganiserError> {
+        let key = Identity::load(&folder.join(KEY_FILE)).map_err(|error| match error {
+            // What is said of a node's key does not hold here.
+            SecretFileError::Corrupt { path, .. } => OrganiserError::Key(path),
+            error => error.into(),
+        })?;
         Ok(Self {
             folder: folder.to_owned(),
-            key: Identity::load(&folder.join(KEY_FILE))?,
+            key,
         })
     }
 

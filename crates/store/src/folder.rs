@@ -67,7 +67,7 @@ pub enum OpenError {
     },
     /// One of its small files has a content that this software does not write.
     #[error(
-        "{file} is damaged ({content:?}): restore it, or remove the state folder and start afresh"
+        "{file} is damaged ({content:?}): put it back from a backup of the node, or move this one file away, and the next start goes on without it. Do not remove the folder: with its key the membership would be lost, and this node would join anew with a new ticket"
     )]
     Damaged {
         /// The file.
@@ -457,6 +457,25 @@ mod tests {
         assert!(healed.warning().unwrap().contains("was missing"));
         let new = StateFolder::open(&home.path().join("new"), federation(1)).unwrap();
         assert_eq!(new.warning(), None);
+    }
+
+    /// What the message says of a damaged file.
+    #[test]
+    fn a_damaged_file_that_was_moved_away_costs_nothing() {
+        for name in ["federation", "layout"] {
+            let home = tempfile::tempdir().unwrap();
+            drop(StateFolder::open(home.path(), federation(1)).unwrap());
+            fs::write(home.path().join(name), b"\0\0").unwrap();
+            let error = StateFolder::open(home.path(), federation(1)).unwrap_err();
+            let line = error.to_string();
+            for words in ["is damaged", "backup", "Do not remove the folder"] {
+                assert!(line.contains(words), "{line}");
+            }
+            fs::rename(home.path().join(name), home.path().join("away")).unwrap();
+            let again = StateFolder::open(home.path(), federation(1)).unwrap();
+            assert_eq!(again.federation(), federation(1), "{name}");
+            assert!(StateFolder::open_read_only(home.path()).is_ok());
+        }
     }
 
     #[test]

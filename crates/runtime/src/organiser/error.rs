@@ -21,11 +21,21 @@ pub enum OrganiserError {
     /// A secret cannot be used.
     #[error(transparent)]
     Secret(#[from] SecretFileError),
+    /// The organiser's key is damaged.
+    #[error(
+        "`{}` is no valid key of an organiser: put it back from a backup. Do not remove it: without it nobody can be invited or \
+         revoked and no rounds can be added, while members go on to their last round. Without a backup begin a new federation by \
+         `fednode init` in another folder, which all join with new tickets", .0.display()
+    )]
+    Key(PathBuf),
     /// The statements cannot be used.
     #[error(transparent)]
     Members(#[from] MembershipError),
     /// The invitations are damaged.
-    #[error("`{}` is damaged: restore it from a backup, or delete it and invite again", .0.display())]
+    #[error(
+        "`{}` is damaged: put it back from a backup, or move it away and invite again: tickets that nobody has used are void then",
+        .0.display()
+    )]
     Invitations(PathBuf),
     /// The name is taken.
     #[error(

@@ -171,3 +171,27 @@ fn what_root_does_in_the_folder_of_a_service_stays_readable_to_the_service() {
         assert_eq!(owner, (SERVICE, SERVICE), "{file:?}");
     }
 }
+
+#[test]
+fn a_damaged_key_is_not_to_be_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let organiser = Organiser::create(folder.path()).unwrap();
+    let key = folder.path().join(KEY_FILE);
+    let half = fs::read(&key).unwrap()[..7].to_vec();
+    fs::write(&key, half).unwrap();
+    let line = Organiser::open(folder.path()).unwrap_err().to_string();
+    for words in [
+        "from a backup",
+        "Do not remove it",
+        "nobody can be invited or revoked",
+        "new tickets",
+    ] {
+        assert!(line.contains(words), "{line}");
+    }
+    fs::write(organiser.folder.join(INVITATIONS_FILE), b"[").unwrap();
+    let line = organiser.list(NOW).unwrap_err().to_string();
+    assert!(
+        line.contains("backup") && line.contains("are void"),
+        "{line}"
+    );
+}
