@@ -99,8 +99,8 @@ fn stop(state: &Path, json: bool) -> Result<(), Failure> {
     print::stopped(pid, json)
 }
 
-/// Prints the node id. Makes the key if there is none yet, so that addresses can be handed out before the first start. Says so,
-/// since another folder may have been meant.
+/// Prints the node id. Makes the key if there is none yet, so that addresses can be handed out before the first start.
+/// Says so, since another folder may have been meant.
 fn id(state: &Path, json: bool) -> Result<(), Failure> {
     let unusable = |error: &dyn std::fmt::Display| Failure::new(Cause::State, error);
     owner::make_folders(state)

@@ -1,8 +1,8 @@
 //! Whose the secret files are that are written here.
 //!
-//! An administrator runs commands as root in the folder of a service that runs as another user. The service must still be able
-//! to read what such a command has written. `fednode-store` has the same for its own files, since neither of the two crates uses
-//! the other.
+//! An administrator runs commands as root in the folder of a service that runs as another user. The service must still
+//! be able to read what such a command has written. `fednode-store` has the same for its own files, since neither of
+//! the two crates uses the other.
 
 use std::fs::{self, File, Metadata};
 use std::os::unix::fs::{MetadataExt, fchown};
@@ -11,8 +11,8 @@ use std::path::Path;
 /// The user who may give files away.
 const ROOT: u32 = 0;
 
-/// Gives a draft the owner and the group of the file whose place it is to take. Of a new file they are those of its folder, if
-/// root makes it. The draft stays where that is not allowed, and a line says what to do.
+/// Gives a draft the owner and the group of the file whose place it is to take. Of a new file they are those of its
+/// folder, if root makes it. The draft stays where that is not allowed, and a line says what to do.
 pub(crate) fn keep(draft: &File, place: &Path) {
     let Ok(made) = draft.metadata() else { return };
     let Some(model) = model(&made, place) else {

@@ -32,8 +32,8 @@ pub(crate) struct Membership {
     organiser: Option<Arc<Organiser>>,
 }
 
-/// Looks whether a spec goes with the membership in a state folder, before anything is written. A folder that was bound to the
-/// federation of another file, one that was cut off perhaps, would refuse the right one. Blocks.
+/// Looks whether a spec goes with the membership in a state folder, before anything is written. A folder that was bound
+/// to the federation of another file, one that was cut off perhaps, would refuse the right one. Blocks.
 ///
 /// # Errors
 /// Fails if this node cannot be a member, whatever else is found out of it.

@@ -50,8 +50,8 @@ pub(crate) struct InviteArgs {
     /// Days until the ticket expires (1 to 365).
     #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..=365))]
     days: u32,
-    /// Addresses of the process that has the organiser's folder, each with `/p2p/` and its node id; may be repeated, or separated
-    /// by commas [default: those of the node that runs from this folder].
+    /// Addresses of the process that has the organiser's folder, each with `/p2p/` and its node id; may be repeated, or
+    /// separated by commas [default: those of the node that runs from this folder].
     #[arg(long, value_name = "ADDR", value_delimiter = ',')]
     at: Vec<Multiaddr>,
     #[command(flatten)]
@@ -350,7 +350,8 @@ struct Invited {
 }
 
 impl Invited {
-    /// Returns what the organiser does with the ticket. It goes to standard error: the ticket alone can be kept in a file.
+    /// Returns what the organiser does with the ticket. It goes to standard error: the ticket alone can be kept in a
+    /// file.
     fn advice(&self) -> String {
         let Self {
             name,

@@ -1,7 +1,7 @@
 //! Whether the text of a spec is whole.
 //!
-//! Every key has a default, so the beginning of a file is a spec, too: that of another federation. A copy that was cut off and a
-//! disk that was full leave such files. Whatever else is said of them leads astray.
+//! Every key has a default, so the beginning of a file is a spec, too: that of another federation. A copy that was cut
+//! off and a disk that was full leave such files. Whatever else is said of them leads astray.
 
 use super::FederationSpec;
 use crate::config::{self, ConfigError};
@@ -47,7 +47,8 @@ fn has_key(line: &str) -> bool {
     !line.is_empty() && !line.starts_with('#')
 }
 
-/// Tells whether a text has the comment with which `fednode init` begins. Such a file has all tables, whatever is in them.
+/// Tells whether a text has the comment with which `fednode init` begins. Such a file has all tables, whatever is in
+/// them.
 fn is_written_by_init(text: &str) -> bool {
     let doc = FederationSpec::doc();
     let comment = text.lines().next().and_then(|line| line.strip_prefix('#'));
