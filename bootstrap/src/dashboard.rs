@@ -1,6 +1,7 @@
 //! `fedboot dashboard`: a page in a browser of what this aggregator does.
 
 use fednode_page::{Page, Settings, Watched, warning};
+use fednode_runtime::streams::say;
 use fednode_runtime::{ExitCode as Cause, signals};
 
 use crate::cli::DashboardArgs;
@@ -17,7 +18,7 @@ pub(crate) fn dashboard(args: &DashboardArgs, json: bool) -> Result<(), Failure>
         return Err(Failure::new(Cause::State, text));
     }
     if let Some(warning) = warning(args.bind) {
-        eprintln!("{warning}");
+        say(warning);
     }
     let settings = Settings {
         bind: args.bind,

@@ -11,6 +11,7 @@
 //! It introduces nodes to each other and averages the part that all share. It trains nothing, holds no data and links no
 //! tensor library. The federation goes on without it. This crate is wiring only. An error is one line on standard error
 //! and an exit code by cause.
+#![deny(clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod cli;

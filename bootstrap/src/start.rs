@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use fednode_core::{FederationSpec, Round};
 use fednode_runtime::settings::bytes_of_mib;
+use fednode_runtime::streams::say;
 use fednode_runtime::{
     ExitCode as Cause, MemberConfig, Outcome, Process, run_aggregator, signals, telemetry,
 };
@@ -120,7 +121,7 @@ fn read_spec(path: &Path) -> Result<FederationSpec, Failure> {
     })?;
     let reading = FederationSpec::read(&text).map_err(|error| wrong(&error))?;
     if let Some(notice) = reading.notice {
-        eprintln!("warning: {notice}");
+        say(format_args!("warning: {notice}"));
     }
     Ok(reading.spec)
 }

@@ -8,6 +8,7 @@
 //!
 //! Wiring only: no maths, no round logic, no socket of its own but the control API's client. Errors are one line on
 //! standard error and an exit code by cause; nothing prints a backtrace.
+#![deny(clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 mod advice;
@@ -25,6 +26,7 @@ use std::process;
 use clap::Parser;
 use fednode_core::guarded::{self, Helpers};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 
 fn main() -> process::ExitCode {
     std::panic::set_hook(Box::new(panicked));
@@ -62,6 +64,8 @@ fn panicked(info: &std::panic::PanicHookInfo<'_>) {
         tracing::warn!("a library gave up: {message}{place}");
         return;
     }
-    eprintln!("error: internal error: {message}{place}; please report it with the log");
+    say(format_args!(
+        "error: internal error: {message}{place}; please report it with the log"
+    ));
     process::exit(i32::from(ExitCode::Internal.number()));
 }

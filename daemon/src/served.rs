@@ -17,6 +17,7 @@ use fednode_core::spec::{ColumnKind as SpecKind, TableColumn};
 use fednode_data::{Pixels, Samples};
 use fednode_learn::{ComputeDevice, Learner};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 use fednode_serve::{
     Answer, Batch, ColumnFacts, ColumnKind, Input, InputFacts, ModelFacts, Piece, Predictor,
     Reader, Refused, StartError,
@@ -83,9 +84,9 @@ pub(crate) fn open(
 /// Says on standard error that other machines can reach an address, if they can.
 pub(crate) fn warn_of_reach(bind: SocketAddr) {
     if !bind.ip().is_loopback() {
-        eprintln!(
+        say(format_args!(
             "warning: other machines can reach {bind}, and nothing is encrypted: put a proxy with TLS before it"
-        );
+        ));
     }
 }
 

@@ -12,6 +12,7 @@ use fednode_core::FederationSpec;
 use fednode_core::spec::{Target, width_of};
 use fednode_data::{Columns, DataSource, Facts, Samples, source};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 
 use crate::failure::{OrFail, fail};
 use crate::federation::DataFacts;
@@ -207,7 +208,7 @@ pub fn warn_of_table(source: &DataSource, spec: Option<&FederationSpec>) -> anyh
     };
     if let Some(spec) = spec {
         for (column, what) in units::oddities(&source, spec)? {
-            eprintln!("warning: column `{column}` {what}");
+            say(format_args!("warning: column `{column}` {what}"));
         }
     }
     let opened = source.open().or_fail(ExitCode::Data)?;
@@ -218,9 +219,9 @@ pub fn warn_of_table(source: &DataSource, spec: Option<&FederationSpec>) -> anyh
         && label.name.parse::<usize>().is_err()
     {
         let name = label.name;
-        eprintln!(
+        say(format_args!(
             "note: the last column, `{name}`, is taken for the label: name another one with `,label=COLUMN`"
-        );
+        ));
     }
     let is_described = match spec {
         Some(spec) => !spec.data.columns.is_empty(),
@@ -237,10 +238,10 @@ pub fn warn_of_table(source: &DataSource, spec: Option<&FederationSpec>) -> anyh
         return Ok(());
     };
     if let (None, [first, ..]) = (named, columns) {
-        eprintln!(
+        say(format_args!(
             "warning: the table has no header, so its columns are taken in their order: it must be that of `fingerprints.columns` in \
              federation.toml, which begins with `{first}`"
-        );
+        ));
     }
     let pool = opened.pool().or_fail(ExitCode::Data)?;
     let some: Vec<u32> = (0..ROWS.min(pool.labels.len() as u32)).collect();
@@ -253,10 +254,10 @@ pub fn warn_of_table(source: &DataSource, spec: Option<&FederationSpec>) -> anyh
         .iter()
         .fold(0_f32, |largest, value| largest.max(value.abs()));
     if largest > LARGEST {
-        eprintln!(
+        say(format_args!(
             "warning: the table has values up to {largest}, and they are taken as they are: scale each column beforehand, all \
              members alike (mean 0, deviation 1 is best), or training may blow up"
-        );
+        ));
     }
     Ok(())
 }

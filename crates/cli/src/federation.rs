@@ -12,6 +12,7 @@ use fednode_config::flags::dropped;
 use fednode_core::spec::{OptimizerKind, Preset, PrivacyMode, Schedule, Sums, TableColumn, Target};
 use fednode_core::{ConfigError, FederationSpec, HyperValue};
 use fednode_learn::{algorithm, last_stage, own_model};
+use fednode_runtime::streams::say;
 
 use crate::backbone;
 use crate::data;
@@ -149,7 +150,7 @@ pub struct DataFacts {
 pub fn spec(args: &Args, data: &DataFacts) -> Result<FederationSpec, ConfigError> {
     let (spec, note) = spec_and_note(args, data)?;
     if let Some(note) = note {
-        eprintln!("note: {note}");
+        say(format_args!("note: {note}"));
     }
     Ok(spec)
 }

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::settings;
+use fednode_runtime::streams::say;
 
 use crate::config::{Config, is_setting};
 use crate::failure::OrFail;
@@ -24,9 +25,9 @@ pub fn resolve(flags: &toml::Table, file: Option<&Path>) -> anyhow::Result<Confi
 pub fn warn_of_variables(command: &str) {
     for (name, _) in std::env::vars_os() {
         if let Some(name) = name.to_str().filter(|name| is_setting(name)) {
-            eprintln!(
+            say(format_args!(
                 "`{name}` is for `fednode start`: `fednode {command}` goes by its flags alone"
-            );
+            ));
         }
     }
 }

@@ -10,6 +10,7 @@
 //! ```
 //!
 //! Nothing here runs a federation. That is done by `fednode-runtime`, live, and by `fednode-sim`, in virtual time.
+#![deny(clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod backbone;

@@ -18,6 +18,7 @@ use fednode_learn::{ComputeDevice, Learner};
 use fednode_net::Identity;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::final_model::{self, ModelCard};
+use fednode_runtime::streams::say;
 use fednode_runtime::{StoredModel, TrainerCard, records};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -260,9 +261,9 @@ impl Model {
         let model: ModelCard = read_json(&state.join(final_model::FOLDER).join("card.json"))?;
         if model.round == Round::ZERO {
             let state = state.display();
-            eprintln!(
+            say(format_args!(
                 "note: the node of `{state}` took part in no round, so its model has learned nothing of its rows"
-            );
+            ));
         }
         Ok(Self {
             card: about.card(model),

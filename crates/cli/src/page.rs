@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use fednode_page::{Settings, StartError, Watched, sentence, warning};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 use serde::Serialize;
 
 use crate::failure::{OrFail, fail};
@@ -84,7 +85,7 @@ pub enum To {
 /// Returns how a page is served whose links are printed, and the newest of them.
 pub fn settings(bind: SocketAddr, to: To) -> (Settings, Newest) {
     if let Some(warning) = warning(bind) {
-        eprintln!("{warning}");
+        say(warning);
     }
     let newest = Newest::default();
     let keep = Arc::clone(&newest);
@@ -96,7 +97,7 @@ pub fn settings(bind: SocketAddr, to: To) -> (Settings, Newest) {
         match to {
             // Whoever has closed the output does not want it.
             To::Output(form) => _ = output::print_line(&link, form),
-            To::Error => eprint!("{}", link.human()),
+            To::Error => say(link.human().trim_end()),
         }
     };
     let on_link = Box::new(print);

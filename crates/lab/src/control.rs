@@ -26,6 +26,7 @@ use fednode_data::{Samples, Split};
 use fednode_learn::{ComputeDevice, Learner, Prediction, algorithm, metric, own_model};
 use fednode_measure::{Better, Bootstrap, Measure, Predictions, Task};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 use serde::{Deserialize, Serialize};
 
 /// A difference below this is none in tenths of points: R² is hardly ever the same to the last digit.
@@ -378,7 +379,7 @@ impl NodeWorth {
 /// Returns the comparison, or says in one line that there is none.
 pub(crate) fn or_say(worth: anyhow::Result<Option<Worth>>) -> Option<Worth> {
     worth.unwrap_or_else(|error| {
-        eprintln!("warning: the result is complete, but nobody knows whether joining was worth it: {error:#}");
+        say(format_args!("warning: the result is complete, but nobody knows whether joining was worth it: {error:#}"));
         None
     })
 }

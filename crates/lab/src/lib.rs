@@ -8,6 +8,7 @@
 //!
 //! A member needs none of this: the daemon offers these three commands and knows nothing else of this crate. The
 //! laboratory sees a node as people do, through its settings, its control API and its state folder.
+#![deny(clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod command;

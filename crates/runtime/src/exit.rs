@@ -5,6 +5,8 @@
 
 use std::io::{self, IsTerminal};
 
+use crate::streams::say;
+
 /// Why a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
@@ -107,11 +109,11 @@ impl ExitCode {
     pub fn complain(self, line: &str) {
         // Who pressed Ctrl-C made no mistake.
         if self == Self::Interrupted {
-            return eprintln!("{line}");
+            return say(line);
         }
-        eprintln!("error: {line}");
+        say(format_args!("error: {line}"));
         if io::stderr().is_terminal() {
-            eprintln!("more: fednode explain {}", self.topic());
+            say(format_args!("more: fednode explain {}", self.topic()));
         }
     }
 }

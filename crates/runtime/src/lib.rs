@@ -38,6 +38,7 @@
 //! tensors: whoever trains implements [`fednode_core::work::Worker`]. No command line: the binaries resolve a
 //! [`MemberConfig`], from their own settings and from those that all members share ([`settings`]).
 
+#![deny(clippy::print_stderr)]
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
 pub mod addresses;
@@ -90,6 +91,7 @@ mod slices;
 mod spans;
 mod standing;
 pub mod status;
+pub mod streams;
 pub mod telemetry;
 mod timers;
 pub mod token;

@@ -17,6 +17,7 @@ use fednode_net::{Compression, NetworkKey, SecretFileError};
 use crate::allow_list::AllowListError;
 use crate::config::{Control, MemberConfig};
 use crate::exit::ExitCode;
+use crate::streams::say;
 use crate::{allow_list, telemetry};
 
 fednode_core::config! {
@@ -144,7 +145,7 @@ pub fn load<T: Settings>(
         }
     })?;
     if let Some(note) = resolved.note {
-        eprintln!("note: `{}` {note}", path.display());
+        say(format_args!("note: `{}` {note}", path.display()));
     }
     Ok(resolved.settings)
 }

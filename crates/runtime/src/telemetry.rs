@@ -43,6 +43,8 @@ pub enum TelemetryError {
 pub fn install(format: Format) -> Result<(), TelemetryError> {
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter()?)
+        // A line that cannot be written is dropped: saying so on the same standard error would panic.
+        .log_internal_errors(false)
         .with_ansi(format == Format::Human && io::stderr().is_terminal())
         .with_writer(io::stderr);
     let installed = match format {

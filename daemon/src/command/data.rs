@@ -9,6 +9,7 @@ use fednode_core::spec::{ColumnKind, TableColumn, Target};
 use fednode_data::table::Proposal;
 use fednode_data::{DataSource, Facts};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 use serde::Serialize;
 
 use fednode_cli::data::{self, units};
@@ -167,9 +168,9 @@ pub(super) fn look(source: &DataSource) -> anyhow::Result<Look> {
         Facts::Images | Facts::Text { .. } => true,
     };
     if !named {
-        eprintln!(
+        say(format_args!(
             "warning: the table has no header, or two columns of one name: its values are taken as they are, in their order"
-        );
+        ));
     }
     let label = opened.label().or_fail(ExitCode::Data)?;
     let columns = survey.map(|survey| survey.proposals()).unwrap_or_default();

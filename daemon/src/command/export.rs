@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use fednode_data::{Pixels, Samples};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -94,10 +95,10 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         spec.exchange.total.is_some() || experts.is_some_and(|one| one.noise.is_some());
     let is_exact = has_statistics || spec.pool.is_enabled();
     if let Some(epsilon) = spec.privacy.epsilon.filter(|_| is_exact) {
-        eprintln!(
+        say(format_args!(
             "warning: the promise of epsilon {epsilon} is for what the node publishes by itself: an exported model comes of \
              exact statistics and of training without noise, so give it to nobody who may not see the data"
-        );
+        ));
     }
     let (card, n_bytes) = match format {
         Format::Safetensors => {

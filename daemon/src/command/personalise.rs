@@ -12,6 +12,7 @@ use fednode_core::work::Evaluations;
 use fednode_core::{FederationSpec, Judged, ParamSet, Round, Score};
 use fednode_learn::{CacheBudget, Learner, Subset, algorithm};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 use serde::Serialize;
 
 use crate::command::export;
@@ -110,9 +111,9 @@ fn begin(learner: &mut Learner, args: &Args, model: &Model) -> anyhow::Result<()
         learner.restore(&model.params).or_fail(ExitCode::State)?;
     }
     if model.is_under_way && model.common.is_none() && learner.shared_layout().is_some() {
-        eprintln!(
+        say(format_args!(
             "the newest common model is not held here: this starts from what the node itself trained last"
-        );
+        ));
     }
     // Under way a node's own update is in the place of the newest common model.
     if args.algorithm.is_some() || model.common.is_some() {

@@ -13,6 +13,7 @@ use fednode_engine::{Input, Output, Phase};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::recording::{Beginning, Image, Player, ReadError, Recording, Standing, Step};
 use fednode_runtime::status::WaitingFor;
+use fednode_runtime::streams::say;
 use serde::Serialize;
 
 use fednode_cli::clock::utc_text;
@@ -40,16 +41,16 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let recording = Recording::open(&meant(&args.folder)).or_fail(ExitCode::State)?;
     args.check(&recording)?;
     for remark in recording.remarks() {
-        eprintln!("note: {remark}");
+        say(format_args!("note: {remark}"));
     }
     let mut player = Player::new(&recording, args.from).or_fail(ExitCode::Usage)?;
     let mut replayed = Replayed::of(&recording);
     while let Some(step) = player.step().or_fail(ExitCode::Internal)? {
         if let Some(gap) = step.gap {
-            eprintln!(
+            say(format_args!(
                 "note: inputs {} to {} were not recorded",
                 gap.first, gap.last
-            );
+            ));
         }
         let (number, is_same) = (step.number, step.is_same);
         replayed.count(number);

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 use fednode_runtime::{signals, telemetry};
 use fednode_serve::{ModelFacts, Server, Settings};
 use serde::Serialize;
@@ -72,9 +73,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 fn warn(facts: &ModelFacts, bind: SocketAddr) {
     if !facts.is_final {
         let ModelFacts { round, rounds, .. } = facts;
-        eprintln!(
+        say(format_args!(
             "this is the model of round {round} of {rounds}; those of later rounds take its place"
-        );
+        ));
     }
     served::warn_of_reach(bind);
 }

@@ -17,6 +17,7 @@ use fednode_data::Stamp;
 use fednode_learn::{algorithm, own_model};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::status::WaitingFor;
+use fednode_runtime::streams::say;
 use fednode_runtime::{Finished, MemberConfig, Outcome, Process, Trainer, signals, telemetry};
 use serde::Serialize;
 use tokio::runtime::Runtime;
@@ -283,7 +284,7 @@ pub(crate) fn read_spec(config: &Config) -> anyhow::Result<FederationSpec> {
 pub(crate) fn read_and_tell(text: &str) -> Result<FederationSpec, ConfigError> {
     let reading = FederationSpec::read(text)?;
     if let Some(notice) = reading.notice {
-        eprintln!("warning: {notice}");
+        say(format_args!("warning: {notice}"));
     }
     Ok(reading.spec)
 }

@@ -3,6 +3,7 @@
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::releases::OwnersBudget;
 use fednode_runtime::status::{Peer, Status, ways};
+use fednode_runtime::streams::say;
 use serde::Serialize;
 
 use super::spent::Spent;
@@ -34,7 +35,9 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 /// Reads what the node's releases cost. That it cannot be read is said, and is no reason to say nothing else.
 pub(crate) fn spent(owner: OwnersBudget) -> Option<Spent> {
     let spent = Spent::read(owner);
-    spent.map_err(|error| eprintln!("note: {error:#}")).ok()
+    spent
+        .map_err(|error| say(format_args!("note: {error:#}")))
+        .ok()
 }
 
 /// What a node says, with how it reaches the others.

@@ -7,6 +7,7 @@ use fednode_core::spec::width_of;
 use fednode_data::table::{Proposal, Survey};
 use fednode_data::{DataSource, Shard, load_shard, load_shards};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 use serde::{Serialize, Serializer};
 
 use super::division::{Division, partition_text, shard_params};
@@ -227,7 +228,7 @@ fn of_all(sources: &[DataSource]) -> anyhow::Result<DataFacts> {
         let together = joined(&surveys);
         all.described = together.columns();
         for note in left_out(sources, &surveys, &together) {
-            eprintln!("note: {note}");
+            say(format_args!("note: {note}"));
         }
         if all.described.is_empty() {
             let text = "the tables have no column in common that can be learned from: `fednode data FILE` lists them";

@@ -13,6 +13,7 @@ use fednode_runtime::final_model;
 use fednode_runtime::records;
 use fednode_runtime::settings::Network;
 use fednode_runtime::status::RoundRecord;
+use fednode_runtime::streams::say;
 
 use crate::control::{self, Compared, Worth};
 use crate::ending;
@@ -124,7 +125,9 @@ pub fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     if let Some((_page, newest)) = page {
         // Lines of progress may have overwritten a link that was printed meanwhile.
         let link = newest.lock().map(|link| link.clone()).unwrap_or_default();
-        eprintln!("the page stays until Ctrl-C; the next link to it is {link}");
+        say(format_args!(
+            "the page stays until Ctrl-C; the next link to it is {link}"
+        ));
         while interrupts.count() == 0 && interrupts.sleep(LONG) {}
     }
     match summary.why_useless() {
@@ -224,7 +227,7 @@ fn announce(plan: &Plan, spec: &FederationSpec, reason: Option<&str>) {
     let Config {
         device, threads, ..
     } = &plan.node;
-    eprintln!(
+    say(format_args!(
         "{} nodes, {} rounds of {} on {} ({}), {device}, {threads} thread(s) per node; logs in {}",
         spec.nodes,
         spec.rounds,
@@ -232,9 +235,9 @@ fn announce(plan: &Plan, spec: &FederationSpec, reason: Option<&str>) {
         plan.sources,
         spec.data.partition,
         plan.folder.root().join("logs").display()
-    );
+    ));
     if let Some(reason) = reason {
-        eprintln!("training on the CPU: {reason}");
+        say(format_args!("training on the CPU: {reason}"));
     }
 }
 
@@ -301,9 +304,9 @@ fn worth(
     models: &[(u32, Model)],
     interrupts: &Interrupts,
 ) -> anyhow::Result<Option<Worth>> {
-    eprintln!(
+    say(format_args!(
         "training each node alone, to say whether joining was worth it (--no-control leaves that out)"
-    );
+    ));
     let shards = plan
         .sources
         .shards(spec, args.federation.partition_file.as_deref())?;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 
 use super::experiment::folder_name;
 use super::play::{self, Play};
@@ -78,7 +79,7 @@ impl<'a> Player<'a> {
             } else {
                 String::new()
             };
-            eprintln!("{which}{}", prepared.describe());
+            say(format_args!("{which}{}", prepared.describe()));
         }
         let folder = folder(&self.out, total, name, seed);
         match play::play(prepared, &folder, &self.means) {
@@ -95,14 +96,14 @@ impl<'a> Player<'a> {
                 };
                 // Said, and no failure: what does not learn is a result of an experiment, too.
                 if let Some(useless) = P::why_useless(&summary).filter(|_| !self.means.quiet) {
-                    eprintln!("{useless}");
+                    say(useless);
                 }
                 Ok(Some(summary))
             }
             // What one setting does to its models is no reason to lose the others.
             Err(error) if total > 1 && failure::code(&error) == ExitCode::Training => {
                 let failed = format!("{name}, seed {seed}: {error:#}");
-                eprintln!("{failed}; the other runs go on");
+                say(format_args!("{failed}; the other runs go on"));
                 self.failures.push(failed);
                 Ok(None)
             }
@@ -172,10 +173,10 @@ pub(crate) fn play_share<P: Play>(
     drop(lock);
     output::print(&table, form)?;
     if finished < player.total {
-        eprintln!(
+        say(format_args!(
             "{finished} of {} runs are in the table so far; the job that ends last puts all in",
             player.total
-        );
+        ));
     }
     player.verdict()
 }

@@ -7,6 +7,7 @@ use std::time::Instant;
 use fednode_core::{FederationSpec, Round};
 use fednode_measure::Measure;
 use fednode_runtime::status::RoundRecord;
+use fednode_runtime::streams::say;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use fednode_cli::table::{duration, score};
@@ -148,15 +149,15 @@ impl Progress {
     /// Says what went wrong, without ending anything.
     pub(super) fn warn(&self, text: &str) {
         match &self.bar {
-            Some(bar) => bar.suspend(|| eprintln!("warning: {text}")),
-            None => eprintln!("warning: {text}"),
+            Some(bar) => bar.suspend(|| say(format_args!("warning: {text}"))),
+            None => say(format_args!("warning: {text}")),
         }
     }
 
     fn say(&self, line: String) {
         match &self.bar {
             Some(bar) => bar.set_message(line),
-            None if !self.quiet => eprintln!("{line}"),
+            None if !self.quiet => say(line),
             None => {}
         }
     }

@@ -13,6 +13,7 @@ use fednode_data::{Shard, Split};
 use fednode_engine::book::Calendar;
 use fednode_learn::{CacheBudget, ComputeDevice, Learner, NoiseKey, own_model};
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 use fednode_sim::{self as sim, Scenario};
 
 use self::interruption::{go_on, interrupted, saver};
@@ -300,7 +301,7 @@ impl Prepared {
             learner.keep_in(budget.clone());
             learner.draw_noise_from(NoiseKey::Seeded);
             if let Some(note) = initial::start(&mut learner, initial.as_deref())? {
-                first_note.call_once(|| eprintln!("warning: {note}"));
+                first_note.call_once(|| say(format_args!("warning: {note}")));
             }
             anyhow::Ok(learner)
         };

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use std::io::IsTerminal;
 
 use fednode_runtime::status::{RoundRecord, Status};
+use fednode_runtime::streams::say;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use fednode_cli::table::{bytes, score};
@@ -89,7 +90,7 @@ impl Progress {
                 bar.set_message(view.line());
             }),
             Screen::Lines(said) => said.iter_mut().zip(views).for_each(|(said, view)| {
-                said.news(view).iter().for_each(|line| eprintln!("{line}"));
+                said.news(view).iter().for_each(say);
             }),
         }
     }
@@ -102,7 +103,7 @@ impl Progress {
         match &self.screen {
             // What cannot be written to a terminal cannot be said elsewhere.
             Screen::Live { all, .. } => drop(all.println(line)),
-            Screen::Lines(_) => eprintln!("{line}"),
+            Screen::Lines(_) => say(line),
         }
     }
 

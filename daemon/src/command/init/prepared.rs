@@ -8,6 +8,7 @@ use fednode_data::DataSource;
 use fednode_learn::own_model;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::organiser::{self, Organiser};
+use fednode_runtime::streams::say;
 use fednode_store::{owner, whole_file};
 
 use super::{Args, Entry, privacy, run_id, source, unwritable, write_if_absent};
@@ -83,10 +84,10 @@ impl Federation {
             && spec.fingerprints.columns.is_empty()
             && spec.data.columns.is_empty()
         {
-            eprintln!(
+            say(format_args!(
                 "warning: the table's columns have no names, or two the same: nothing will tell whether another node's table has \
                  them in the same order; a header with distinct names would"
-            );
+            ));
         }
         let division = Division::make(&source, &spec, args.federation.partition_file.as_deref())?;
         spec.fingerprints.partition = Some(division.hash).filter(|hash| !hash.is_empty());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use fednode_cli::failure::fail;
 use fednode_cli::interrupt::Interrupts;
 use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams::say;
 use fednode_sim::Past;
 
 use super::Means;
@@ -44,7 +45,9 @@ pub(super) fn go_on(earlier: Snapshot, models: &mut Models, means: &Means<'_>) -
         .collect();
     if !means.quiet {
         let done: usize = nodes.iter().map(|node| node.mind.done.len()).sum();
-        eprintln!("going on after an interruption: {done} rounds of nodes are done");
+        say(format_args!(
+            "going on after an interruption: {done} rounds of nodes are done"
+        ));
     }
     let contents = state
         .contents
