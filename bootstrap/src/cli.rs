@@ -25,7 +25,7 @@ pub(crate) struct Cli {
 
 const AFTER_HELP: &str = "\
 Exit codes: 0 done, 2 command line, 3 configuration, 5 network, 6 refused by the federation, 7 state folder,
-70 defect, 130 stopped by Ctrl-C.
+11 output, 70 defect, 130 stopped by Ctrl-C.
 
 Example: fedboot start --spec federation.toml --listen /ip4/0.0.0.0/tcp/4001";
 

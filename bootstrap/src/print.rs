@@ -1,11 +1,11 @@
 //! What goes to standard output: for people, or as JSON.
 
-use std::io::{self, Write};
 use std::path::Path;
 
 use fednode_core::{NodeId, plain};
 use fednode_runtime::ExitCode as Cause;
 use fednode_runtime::status::Status;
+use fednode_runtime::streams;
 use serde::Serialize;
 
 use crate::Failure;
@@ -141,12 +141,9 @@ fn print_json(value: &impl Serialize) -> Result<(), Failure> {
 }
 
 fn print(text: &str) -> Result<(), Failure> {
-    let mut out = io::stdout().lock();
     // Names of peers and reasons are in it.
-    let text = plain(text);
-    match writeln!(out, "{text}").and_then(|()| out.flush()) {
-        // The reader of a pipe (`head`) has closed it: that is no failure.
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        result => result.map_err(|error| Failure::new(Cause::Internal, error)),
-    }
+    let written = streams::write(&format!("{}\n", plain(text)));
+    written
+        .map(drop)
+        .map_err(|error| Failure::new(Cause::Output, error))
 }

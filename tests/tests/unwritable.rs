@@ -5,7 +5,8 @@ use std::fs::File;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use fednode_e2e::{Federation, PATIENCE, fednode};
+use fednode_e2e::closed::{of_organiser, organise};
+use fednode_e2e::{Federation, PATIENCE, assert_fails, fedboot, fednode, json_of, run};
 
 /// Refuses every byte, as a full disk does.
 fn full_disk() -> Stdio {
@@ -72,5 +73,37 @@ fn an_error_that_cannot_be_said_keeps_its_exit_code() {
         command.args(["status", "--state", "/nowhere/at/all"]);
         command.stdout(Stdio::null()).stderr(unwritable());
         assert_eq!(end_of(command).code(), Some(7));
+    }
+}
+
+#[test]
+fn a_ticket_that_cannot_be_printed_is_withdrawn() {
+    let folder = tempfile::tempdir().unwrap();
+    organise(folder.path(), &["--data", "digits"]);
+    let mut id = fedboot();
+    id.args(["id", "--json", "--state"])
+        .arg(folder.path().join("boot"));
+    let id = json_of(&run(id));
+    let id = id["node_id"].as_str().unwrap();
+    let at = format!("/ip4/127.0.0.1/tcp/4001/p2p/{id}");
+    let invite = || of_organiser(folder.path(), &["invite", "ward-b", "--at", &at]);
+    let lost = invite().stdout(full_disk()).output().unwrap();
+    let words = ["cannot write to standard output", "is withdrawn"];
+    assert_fails(&lost, 11, &words);
+    let unread = invite().stdout(closed_pipe()).output().unwrap();
+    assert_eq!(unread.status.code(), Some(0), "nobody reads: no failure");
+}
+
+#[test]
+fn an_answer_that_cannot_be_written_is_no_defect() {
+    for (mut program, words) in [
+        (fednode(), ["algorithms", "--json"]),
+        (fedboot(), ["completions", "bash"]),
+    ] {
+        program.args(words);
+        let full = program.stdout(full_disk()).output().unwrap();
+        assert_fails(&full, 11, &["cannot write to standard output"]);
+        let unread = program.stdout(closed_pipe()).output().unwrap();
+        assert_eq!(unread.status.code(), Some(0), "{words:?}");
     }
 }

@@ -2,13 +2,15 @@
 //!
 //! Names of peers and files are in it, so what would steer a terminal is written out.
 //!
-//! The only place that writes to standard output. Progress and errors go to standard error, so that the JSON of a
-//! command can be piped on as it is.
-
-use std::io::{self, Write};
+//! Only answers go to standard output. Progress and errors go to standard error, so that the JSON of a command can be
+//! piped on as it is.
 
 use fednode_core::plain;
+use fednode_runtime::exit::ExitCode;
+use fednode_runtime::streams;
 use serde::Serialize;
+
+use crate::failure::OrFail;
 
 /// What a command found out.
 pub trait Report: Serialize {
@@ -69,9 +71,5 @@ pub fn print_line(report: &impl Report, form: Form) -> anyhow::Result<()> {
 /// # Errors
 /// As [`print()`].
 pub fn write(text: &str) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
+    streams::write(text).or_fail(ExitCode::Output).map(drop)
 }

@@ -31,6 +31,8 @@ pub enum ExitCode {
     Child = 9,
     /// Training failed: it diverged, or the model is no better than a constant answer.
     Training = 10,
+    /// Standard output cannot be written.
+    Output = 11,
     /// A defect of this software.
     Internal = 70,
     /// Stopped before it was done, by Ctrl-C or a stop request.
@@ -39,7 +41,7 @@ pub enum ExitCode {
 
 impl ExitCode {
     /// All codes, for documentation.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Success,
         Self::Usage,
         Self::Configuration,
@@ -50,6 +52,7 @@ impl ExitCode {
         Self::Device,
         Self::Child,
         Self::Training,
+        Self::Output,
         Self::Internal,
         Self::Interrupted,
     ];
@@ -80,6 +83,7 @@ impl ExitCode {
             Self::Training => {
                 "training failed (it diverged, or the model is no better than a constant answer)"
             }
+            Self::Output => "standard output cannot be written (disk full)",
             Self::Internal => "a defect of this software",
             Self::Interrupted => "stopped before it was done",
         }
@@ -100,6 +104,7 @@ impl ExitCode {
             Self::Device => "device",
             Self::Child => "child",
             Self::Training => "training",
+            Self::Output => "output",
             Self::Internal => "internal",
             Self::Interrupted => "interrupted",
         }

@@ -238,6 +238,15 @@ impl Organiser {
         }
     }
 
+    /// Withdraws the ticket of a name that was not used. Whoever is a member under that name stays one.
+    ///
+    /// # Errors
+    /// Fails if nothing can be written.
+    pub fn withdraw(&self, name: &MemberName) -> Result<(), OrganiserError> {
+        let mut session = self.session()?;
+        session.invitations.withdraw(name.as_ref()).map(drop)
+    }
+
     /// Adds rounds after the last one of a federation whose spec was this at first. `check` looks whether members can start with
     /// the spec that follows. Returns that.
     ///

@@ -75,7 +75,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
             fail(ExitCode::State, text)
         })?;
     }
-    output::print_line(
+    let said = output::print_line(
         &Membership {
             joined: joined.name,
             federation: joined.spec.id().to_string(),
@@ -83,9 +83,10 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
             starts: !args.no_start,
         },
         form,
-    )?;
+    );
+    // The ticket is used up, so a node that is to start does so whether or not that could be said.
     if args.no_start {
-        return Ok(());
+        return said;
     }
     let file = node_file.display().to_string();
     start::run(start::Args::of_file(node_file), form).map_err(|error| to_be_corrected(error, &file))

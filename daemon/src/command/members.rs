@@ -11,11 +11,12 @@ use fednode_runtime::control::Client;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::membership;
 use fednode_runtime::organiser::{self, Organiser, OrganiserError, Row};
+use fednode_runtime::streams::say;
 use serde::Serialize;
 
 use crate::command::start;
 use fednode_cli::config::Config;
-use fednode_cli::failure::{OrFail, fail};
+use fednode_cli::failure::{OrFail, code, fail, one_line};
 use fednode_cli::files::{NODE, SPEC};
 use fednode_cli::layers;
 use fednode_cli::output::{self, Form, Report};
@@ -128,11 +129,22 @@ pub(crate) fn invite(args: &InviteArgs, form: Form) -> anyhow::Result<()> {
         },
         replaces: args.replace,
     };
-    output::print(&invited, form)?;
+    output::print(&invited, form).map_err(|error| unseen(&organiser, args, &error))?;
     if form == Form::Human {
-        eprint!("{}", invited.advice());
+        say(invited.advice().trim_end());
     }
     Ok(())
+}
+
+/// Withdraws a ticket that could not be printed, so that the name is free again.
+fn unseen(organiser: &Organiser, args: &InviteArgs, error: &anyhow::Error) -> anyhow::Error {
+    let ticket = match organiser.withdraw(&args.name) {
+        Ok(()) => {
+            "the ticket, which nobody has seen, is withdrawn: then run the command again".into()
+        }
+        Err(error) => format!("the ticket, which nobody has seen, cannot be withdrawn: {error}"),
+    };
+    fail(code(error), format!("{}; {ticket}", one_line(error)))
 }
 
 /// Refuses to replace the key of the very node that would answer: it must be stopped for that.

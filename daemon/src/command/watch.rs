@@ -2,7 +2,7 @@
 //!
 //! On a terminal the text stays in place and changes. Elsewhere a line is printed whenever there is another one to say.
 
-use std::io::{ErrorKind, IsTerminal, Write};
+use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use fednode_runtime::exit::ExitCode;
 use fednode_runtime::membership;
 use fednode_runtime::releases::OwnersBudget;
 use fednode_runtime::status::Status;
+use fednode_runtime::streams::{self, Reader};
 
 use crate::command::status::{Answer, doing, spent};
 use fednode_cli::failure::{OrFail, fail};
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
         };
         let place = if in_place { CLEAR } else { "" };
         let is_news = in_place || form == Form::Json || text != said;
-        if is_news && !print(&format!("{place}{}", plain(&text)))? {
+        if is_news && print(&format!("{place}{}", plain(&text)))? == Reader::Gone {
             return Ok(());
         }
         said = text;
@@ -72,12 +73,8 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
 }
 
 /// Prints, and tells whether anybody still reads.
-fn print(text: &str) -> anyhow::Result<bool> {
-    let mut out = std::io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
-        written => Ok(written.map(|()| true)?),
-    }
+fn print(text: &str) -> anyhow::Result<Reader> {
+    streams::write(text).or_fail(ExitCode::Output)
 }
 
 fn look(folder: &Path, owner: OwnersBudget) -> Result<Answer, ClientError> {

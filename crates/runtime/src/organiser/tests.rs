@@ -195,3 +195,21 @@ fn a_damaged_key_is_not_to_be_removed() {
         "{line}"
     );
 }
+
+#[test]
+fn a_ticket_that_nobody_has_seen_is_withdrawn_and_no_member_goes() {
+    let folder = tempfile::tempdir().unwrap();
+    let organiser = Organiser::create(folder.path()).unwrap();
+    let bob = NodeId::from_bytes([1; 32]);
+    organiser.admit(bob, name("bob"), Role::Node, NOW).unwrap();
+    organiser.invite_again(name("bob"), WEEK, NOW).unwrap();
+    organiser.withdraw(&name("bob")).unwrap();
+    let rows = organiser.list(NOW).unwrap();
+    assert_eq!((rows.len(), rows[0].standing), (1, "member"));
+    organiser
+        .invite(name("eve"), Role::Node, WEEK, NOW)
+        .unwrap();
+    organiser.withdraw(&name("eve")).unwrap();
+    let again = organiser.invite(name("eve"), Role::Node, WEEK, NOW);
+    assert!(again.is_ok(), "the name is free");
+}
