@@ -77,6 +77,21 @@ fn a_stopped_node_has_ended_and_goes_on_when_it_is_started_again() {
 }
 
 #[test]
+fn a_node_that_was_killed_has_ended_and_is_to_be_started_again() {
+    let federation = Federation::new(2, 500, &[]);
+    let mut node = federation.start_node(1, &[], &[]);
+    node.wait_for("it to run", |status| status["phase"].is_string());
+    node.kill();
+    assert!(node.state.join("control.json").is_file(), "it is left over");
+    for verb in ["status", "peers", "experts"] {
+        let asked = ask(fednode(), verb, &node.state);
+        let process = format!("process {} has ended without a stop", node.id());
+        assert_fails(&asked, 7, &[&process, "Start it again"]);
+    }
+    assert_nobody(&ask(fednode(), "stop", &node.state), &["nothing to stop"]);
+}
+
+#[test]
 fn a_node_that_leaves_says_so_and_ends_well() {
     let federation = Federation::new(2, 500, &[]);
     let mut node = federation.start_node(1, &[], &[]);

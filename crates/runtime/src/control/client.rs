@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::de::DeserializeOwned;
@@ -16,6 +16,8 @@ use crate::status::{ControlFile, Experts, Peer, Problem, RoundRecord, Status};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Largest answer: the records of many thousand rounds.
 const MAX_ANSWER_BYTES: u64 = 256 << 20;
+/// The settings that lie beside a state folder, and the program that starts with them.
+const SETTINGS: [(&str, &str); 2] = [("node.toml", "fednode"), ("fedboot.toml", "fedboot")];
 
 /// Tells why a daemon could not be asked.
 #[derive(Debug, thiserror::Error)]
@@ -35,6 +37,19 @@ pub enum ClientError {
         folder: String,
         /// Who holds it.
         owner: String,
+    },
+    /// One ran, and was killed or has crashed: its control file is left over.
+    #[error(
+        "no daemon runs with state folder {folder}: process {pid} has ended without a stop. Start it again, {again}: it goes on from \
+         its last checkpoint"
+    )]
+    Ended {
+        /// The state folder.
+        folder: String,
+        /// The process that has ended.
+        pid: u32,
+        /// How it is started again.
+        again: String,
     },
     /// `control.json` or the lock of the folder cannot be read.
     #[error("control file or lock of {folder} cannot be read: {source}")]
@@ -79,6 +94,8 @@ pub enum ClientError {
 #[derive(Debug, Clone)]
 pub struct Client {
     control: ControlFile,
+    /// The state folder, where it is known.
+    state: Option<PathBuf>,
 }
 
 impl Client {
@@ -89,7 +106,10 @@ impl Client {
     pub fn of(state: &Path) -> Result<Self, ClientError> {
         let folder = state.display().to_string();
         match file::read(state) {
-            Ok(Some(control)) => Ok(Self { control }),
+            Ok(Some(control)) => Ok(Self {
+                control,
+                state: Some(state.to_owned()),
+            }),
             Ok(None) => Err(match fednode_store::holder(state) {
                 Ok(Some(owner)) => ClientError::Silent { folder, owner },
                 Ok(None) => ClientError::NotRunning(folder),
@@ -101,7 +121,10 @@ impl Client {
 
     /// Makes a client from the content of a control file.
     pub fn new(control: ControlFile) -> Self {
-        Self { control }
+        Self {
+            control,
+            state: None,
+        }
     }
 
     /// Returns the daemon's process.
@@ -180,6 +203,35 @@ impl Client {
     }
 
     fn request(&self, method: &str, path: &str) -> Result<Vec<u8>, ClientError> {
+        let answer = self.ask(method, path);
+        answer.map_err(|error| match error {
+            // Another program may listen at the address of a daemon that was killed.
+            ClientError::Unreachable { .. }
+            | ClientError::Malformed(_)
+            | ClientError::Refused(_) => self.ended().unwrap_or(error),
+            error => error,
+        })
+    }
+
+    /// Says that the daemon has ended, if nobody holds its folder any more.
+    fn ended(&self) -> Option<ClientError> {
+        let state = self.state.as_deref()?;
+        if !fednode_store::is_free(state).ok()? {
+            return None;
+        }
+        let folder = state.display().to_string();
+        // One that was just stopped takes its control file along.
+        if file::read(state).ok()?.is_none() {
+            return Some(ClientError::NotRunning(folder));
+        }
+        Some(ClientError::Ended {
+            folder,
+            pid: self.control.pid,
+            again: again(state),
+        })
+    }
+
+    fn ask(&self, method: &str, path: &str) -> Result<Vec<u8>, ClientError> {
         let ControlFile { address, pid, .. } = self.control;
         let answer = self.exchange(method, path);
         let answer = answer.map_err(|source| ClientError::Unreachable {
@@ -187,7 +239,6 @@ impl Client {
             address,
             source,
         })?;
-        // Another program may listen at the address of a daemon that was killed.
         let (status, body) =
             split(&answer).ok_or_else(|| ClientError::Malformed("not HTTP".into()))?;
         if (200..300).contains(&status) {
@@ -218,6 +269,19 @@ impl Client {
     }
 }
 
+/// Says how the daemon of a state folder is started again.
+fn again(state: &Path) -> String {
+    let folder = state.parent().unwrap_or(Path::new(""));
+    let found = SETTINGS
+        .iter()
+        .map(|(file, program)| (folder.join(file), program))
+        .find(|(file, _)| file.is_file());
+    found.map_or_else(
+        || "as before".to_owned(),
+        |(file, program)| format!("by `{program} start --config {}`", file.display()),
+    )
+}
+
 /// Splits an answer into its status and its body.
 fn split(answer: &[u8]) -> Option<(u16, &[u8])> {
     let end = answer.windows(4).position(|window| window == b"\r\n\r\n")?;
@@ -229,6 +293,41 @@ fn split(answer: &[u8]) -> Option<(u16, &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_daemon_that_was_killed_is_told_from_one_that_does_not_answer() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        std::fs::create_dir(&state).unwrap();
+        let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let content = ControlFile {
+            address: closed.local_addr().unwrap(),
+            token: "t".into(),
+            pid: 7,
+        };
+        drop(closed);
+        let _guard = file::ControlGuard::write(&state, &content).unwrap();
+        let said = || {
+            Client::of(&state)
+                .unwrap()
+                .status()
+                .unwrap_err()
+                .to_string()
+        };
+        let text = said();
+        assert!(
+            text.contains("process 7 has ended without a stop. Start it again, as before"),
+            "{text}"
+        );
+        let settings = folder.path().join("node.toml");
+        std::fs::write(&settings, "").unwrap();
+        let start = format!("by `fednode start --config {}`", settings.display());
+        assert!(said().contains(&start), "{}", said());
+        let federation = fednode_core::FederationId::from_bytes([1; 32]);
+        let held = fednode_store::Store::open(&state, federation, &Default::default()).unwrap();
+        assert!(said().contains("(process 7) does not answer"), "{}", said());
+        drop(held);
+    }
 
     #[test]
     fn reads_an_answer() {

@@ -54,9 +54,13 @@ pub fn end(state: &Path, farewell: Farewell) -> Result<u32, ClientError> {
     };
     match asked {
         // It was about to stop.
-        Err(ClientError::Unreachable { .. }) if was_busy && farewell == Farewell::Stop => {}
+        Err(
+            ClientError::Unreachable { .. }
+            | ClientError::Ended { .. }
+            | ClientError::NotRunning(_),
+        ) if was_busy && farewell == Farewell::Stop => {}
         // A daemon that was killed leaves its control file behind.
-        Err(ClientError::Unreachable { .. }) if is_free()? => {
+        Err(ClientError::Unreachable { .. } | ClientError::Ended { .. }) if is_free()? => {
             return Err(ClientError::NotRunning(folder()));
         }
         asked => asked?,
