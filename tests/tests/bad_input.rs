@@ -194,6 +194,17 @@ fn configuration_mistakes_are_named() {
     let mut unknown = start(&federation, &["--data", "digits", "--shard", "1/2"]);
     unknown.env("FEDNODE_THREDS", "2");
     assert_fails(unknown, 3, &["FEDNODE_THREDS", "FEDNODE_THREADS"]);
+    for (with_table, meant) in [
+        ("FEDNODE_NETWORK_MDNS", "FEDNODE_MDNS"),
+        ("FEDNODE_NETWORK_LISTEN", "FEDNODE_LISTEN"),
+        ("FEDNODE_NETWORK_MAX_PEERS", "FEDNODE_MAX_PEERS"),
+        ("FEDNODE_STORAGE_STATE", "FEDNODE_STATE"),
+    ] {
+        let mut unknown = start(&federation, &["--data", "digits", "--shard", "1/2"]);
+        unknown.env(with_table, "true");
+        let words = format!("unknown variable `{with_table}`: did you mean `{meant}`?");
+        assert_fails(unknown, 3, &[&words]);
+    }
     let node = federation.path().join("broken.toml");
     std::fs::write(&node, "devise = \"cpu\"\n").unwrap();
     let mut broken = start(&federation, &[]);

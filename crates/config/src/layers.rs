@@ -20,6 +20,7 @@ use toml::de::{DeTable, DeValue, Deserializer};
 use crate::doc::{Entry, TableDoc};
 use crate::read::{ConfigError, at_line, from_table, line_of, to_table};
 use crate::spelling::unknown_name;
+use crate::variables::unknown_variable;
 
 /// What a program calls its variables.
 #[derive(Debug, Clone, Copy)]
@@ -281,13 +282,16 @@ fn from_variables<T: Settings>(
             continue;
         }
         let Some(entry) = entries.iter().find(|entry| variable::<T>(entry) == name) else {
-            let own = entries.iter().map(variable::<T>);
-            let others = T::VARIABLES.others.iter().map(|name| (*name).to_owned());
-            let valid: Vec<String> = own.chain(others).collect();
-            let valid: Vec<&str> = valid.iter().map(String::as_str).collect();
-            return Err(ConfigError(unknown_name("variable", &name, &valid)));
+            let keys = entries.iter().map(|entry| (entry, variable::<T>(entry)));
+            let keys: Vec<(&Entry<'_>, String)> = keys.collect();
+            let text = unknown_variable(&name, T::VARIABLES, &keys);
+            return Err(ConfigError(text));
         };
         let default = entry.of(defaults);
+        // An empty variable of a path that has to be somewhere is one that was not set.
+        if text.is_empty() && entry.doc.is_path && default.is_some() {
+            continue;
+        }
         let value = typed(&text, default).ok_or_else(|| {
             ConfigError(format!("`{name}={text}`: expected {}", expected(default)))
         })?;
@@ -375,6 +379,8 @@ mod tests {
             threads: usize = 0 => "N",
             /// Whether it is quiet.
             quiet: bool = false,
+            /// Where its files are.
+            folder: PathBuf = "state".into() => "DIR",
             /// The network.
             @table network: Network = Network { listen: vec!["b".into()], ..Network::default() },
         }
@@ -468,6 +474,16 @@ mod tests {
     }
 
     #[test]
+    fn an_empty_variable_of_a_folder_is_one_that_was_not_set() {
+        let folder = |value| {
+            let resolved = of("", &[("PROGRAM_FOLDER", value)], "folder = \"f\"");
+            resolved.unwrap().settings.folder
+        };
+        assert_eq!(folder(""), Path::new("/etc/f"));
+        assert_eq!(folder("g"), Path::new("g"));
+    }
+
+    #[test]
     fn a_list_is_written_as_in_a_file_or_with_commas() {
         let listen = |text: &str| {
             let resolved = of("", &[("PROGRAM_LISTEN", text)], "");
@@ -509,6 +525,16 @@ mod tests {
         assert_eq!(
             error("", &[("PROGRAM_LISTN", "x")], ""),
             "unknown variable `PROGRAM_LISTN`: did you mean `PROGRAM_LISTEN`?"
+        );
+        for with_table in ["PROGRAM_NETWORK_LISTEN", "PROGRAM_NETWORK_LISTN"] {
+            assert_eq!(
+                error("", &[(with_table, "x")], ""),
+                format!("unknown variable `{with_table}`: did you mean `PROGRAM_LISTEN`?")
+            );
+        }
+        assert_eq!(
+            error("", &[("PROGRAM_NETWORK_FOO", "x")], ""),
+            "unknown variable `PROGRAM_NETWORK_FOO`: expected one of `PROGRAM_LISTEN`, `PROGRAM_NETWORK_KEY`"
         );
         assert_eq!(
             error("", &[], "\nlisen = []"),

@@ -38,6 +38,7 @@ pub mod layers;
 mod read;
 mod sample;
 mod spelling;
+mod variables;
 
 pub use doc::{Entry, KeyDoc, TableDoc, is_path};
 pub use read::{ConfigError, explain, from_table, in_range, parse, to_table};

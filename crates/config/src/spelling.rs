@@ -8,6 +8,21 @@ const LIKE: f64 = 0.8;
 /// Says that a name is unknown and which valid ones are nearest. Of dotted names the last part may be all that was typed:
 /// `batch_size` is as near to `training.batch_size` as to `pool.batch_size`, so both are offered.
 pub fn unknown_name(kind: &str, unknown: &str, valid: &[&str]) -> String {
+    match nearest(unknown, valid).as_slice() {
+        [] if valid.is_empty() => format!("unknown {kind} `{unknown}`: none is allowed here"),
+        [] => format!(
+            "unknown {kind} `{unknown}`: expected one of {}",
+            quoted(valid).join(", ")
+        ),
+        best => format!(
+            "unknown {kind} `{unknown}`: did you mean {}?",
+            quoted(best).join(" or ")
+        ),
+    }
+}
+
+/// Returns the valid names that are nearest to an unknown one; none if all are unlike it.
+pub(crate) fn nearest<'a>(unknown: &str, valid: &[&'a str]) -> Vec<&'a str> {
     let last = |name: &str| {
         name.rsplit('.')
             .next()
@@ -17,23 +32,12 @@ pub fn unknown_name(kind: &str, unknown: &str, valid: &[&str]) -> String {
         let whole = strsim::jaro_winkler(unknown, name);
         whole.max(strsim::jaro_winkler(&last(unknown), &last(name)) * LAST_PART)
     };
-    let mut near: Vec<(f64, &str)> = valid.iter().map(|name| (likeness(name), *name)).collect();
-    near.sort_by(|a, b| b.0.total_cmp(&a.0));
-    match near.as_slice() {
-        [] => format!("unknown {kind} `{unknown}`: none is allowed here"),
-        [(score, _), ..] if *score > LIKE => {
-            let best = near.iter().take_while(|(other, _)| other == score);
-            let best: Vec<&str> = best.map(|(_, name)| *name).collect();
-            format!(
-                "unknown {kind} `{unknown}`: did you mean {}?",
-                quoted(&best).join(" or ")
-            )
-        }
-        _ => format!(
-            "unknown {kind} `{unknown}`: expected one of {}",
-            quoted(valid).join(", ")
-        ),
-    }
+    let near: Vec<(f64, &'a str)> = valid.iter().map(|name| (likeness(name), *name)).collect();
+    let best = near.iter().fold(LIKE, |best, (score, _)| best.max(*score));
+    let best = near
+        .iter()
+        .filter(|(score, _)| *score > LIKE && *score == best);
+    best.map(|(_, name)| *name).collect()
 }
 
 /// Says that a word of a closed set is unknown, which is nearest, and which there are.
@@ -46,7 +50,7 @@ pub(crate) fn unknown_value(unknown: &str, valid: &[&str]) -> String {
     }
 }
 
-fn quoted(names: &[&str]) -> Vec<String> {
+pub(crate) fn quoted(names: &[&str]) -> Vec<String> {
     names.iter().map(|name| format!("`{name}`")).collect()
 }
 

@@ -119,9 +119,11 @@ pub fn load<T: Settings>(
     default_file: &str,
 ) -> Result<T, ConfigError> {
     let variable = format!("{}CONFIG", T::VARIABLES.prefix);
+    // An empty variable is one that was not set.
+    let variable = std::env::var_os(variable).filter(|path| !path.is_empty());
     let named = file
         .map(Path::to_owned)
-        .or_else(|| std::env::var_os(variable).map(PathBuf::from));
+        .or_else(|| variable.map(PathBuf::from));
     let path = named.clone().unwrap_or_else(|| default_file.into());
     let text = match std::fs::read_to_string(&path) {
         Ok(text) => Some(text),
