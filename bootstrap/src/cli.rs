@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use fednode_config::flags::Flags;
 use fednode_config::layers::set;
-use fednode_runtime::{ExitCode as Cause, settings};
+use fednode_runtime::{ExitCode as Cause, control, settings};
 
 use crate::Failure;
 use crate::config::{Config, DEFAULT_FILE};
@@ -70,7 +70,15 @@ impl StateArgs {
         }
         let config: Config = settings::load(&layer, self.config.as_deref(), DEFAULT_FILE)
             .map_err(|error| Failure::new(Cause::Configuration, error))?;
-        Ok(config.storage.state)
+        let state = config.storage.state;
+        if control::is_closed(&state) {
+            let text = format!(
+                "cannot look into `{}`: permission denied. Run this as the user that runs fedboot, with `sudo -u USER`",
+                state.display()
+            );
+            return Err(Failure::new(Cause::State, text));
+        }
+        Ok(state)
     }
 }
 

@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::failure::{OrFail, fail};
 use crate::layers::{self, DEFAULT_FILE};
 use crate::output::{self, Form, Report};
-use crate::state::StateArgs;
+use crate::state::{StateArgs, refuse_closed};
 
 /// The link that works now.
 pub type Newest = Arc<Mutex<String>>;
@@ -36,6 +36,7 @@ impl WatchedArgs {
         let Some(folder) = &self.folder else {
             return of_state(&self.state);
         };
+        refuse_closed(folder)?;
         match Watched::folder(folder) {
             Ok(watched) if watched.is_node() => of_state(&StateArgs::of(folder.clone())),
             Err(_) if folder.join(DEFAULT_FILE).is_file() => {

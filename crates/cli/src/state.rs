@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use fednode_config::layers::set;
-use fednode_runtime::control::Client;
+use fednode_runtime::control::{self, Client};
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::membership;
 use fednode_runtime::releases::{self, OwnersBudget};
@@ -43,9 +43,11 @@ impl StateArgs {
     /// Returns the folder.
     ///
     /// # Errors
-    /// As [`StateArgs::config`].
+    /// Fails on a wrong configuration, and on a folder that this user may not look into.
     pub fn folder(&self) -> anyhow::Result<PathBuf> {
-        Ok(self.config()?.storage.state)
+        let folder = self.config()?.storage.state;
+        refuse_closed(&folder)?;
+        Ok(folder)
     }
 
     /// Names a folder.
@@ -60,7 +62,7 @@ impl StateArgs {
     /// commands find here, or it lies beside the folder. Another node's says nothing of this one.
     fn of_folder(&self) -> anyhow::Result<Option<Config>> {
         let place = |folder: &Path| folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
-        let state = place(&self.folder()?);
+        let state = place(&self.config()?.storage.state);
         let beside = state.parent().map(|parent| parent.join(DEFAULT_FILE));
         let candidates = [
             self.config.clone().map(Some),
@@ -121,10 +123,25 @@ pub fn meant(folder: &Path) -> PathBuf {
     let is_one =
         |folder: &Path| folder.join("federation").is_file() || folder.join("key").is_file();
     let within = folder.join("state");
-    if !is_one(folder) && is_one(&within) {
+    if !is_one(folder) && (is_one(&within) || control::is_closed(&within)) {
         return within;
     }
     folder.to_owned()
+}
+
+/// Refuses a folder that this user may not look into, since it would seem to be empty.
+///
+/// # Errors
+/// Says who may.
+pub fn refuse_closed(folder: &Path) -> anyhow::Result<()> {
+    if !control::is_closed(folder) {
+        return Ok(());
+    }
+    let text = format!(
+        "cannot look into `{}`: permission denied. Run this as the user that runs the node, with `sudo -u USER`",
+        folder.display()
+    );
+    Err(fail(ExitCode::State, text))
 }
 
 /// Says that a folder holds nothing but its key, if that is so.
@@ -158,6 +175,27 @@ mod tests {
         std::fs::write(state.join("federation"), "").unwrap();
         assert_eq!(meant(folder.path()), state);
         assert_eq!(meant(&state), state);
+    }
+
+    #[test]
+    fn a_folder_that_may_not_be_entered_is_not_taken_for_an_empty_one() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        std::fs::create_dir(&state).unwrap();
+        let allow = |mode| std::fs::set_permissions(&state, std::fs::Permissions::from_mode(mode));
+        allow(0o000).unwrap();
+        // Root may enter it all the same.
+        if std::fs::read_dir(&state).is_err() {
+            for named in [folder.path(), state.as_path()] {
+                let error = StateArgs::of(named.to_owned()).folder().unwrap_err();
+                let text = error.to_string();
+                let shown = format!("`{}`: permission denied", state.display());
+                assert!(text.contains(&shown) && text.contains("sudo -u"), "{text}");
+            }
+        }
+        allow(0o700).unwrap();
+        assert_eq!(StateArgs::of(state.clone()).folder().unwrap(), state);
     }
 
     #[test]

@@ -20,7 +20,7 @@ use fednode_cli::failure::{OrFail, code, fail, one_line};
 use fednode_cli::files::{NODE, SPEC};
 use fednode_cli::layers;
 use fednode_cli::output::{self, Form, Report};
-use fednode_cli::state::{meant, refuse_unused};
+use fednode_cli::state::{meant, refuse_closed, refuse_unused};
 use fednode_cli::table::{render, text};
 
 /// Addresses that a ticket names at most: more make it long, and one that works is enough.
@@ -192,6 +192,7 @@ pub(crate) fn list(args: &MembersArgs, form: Form) -> anyhow::Result<()> {
         None => open(&args.folder.dir)?.list(now).map_err(failure)?,
         Some(state) => {
             let state = &meant(state);
+            refuse_closed(state)?;
             let book = membership::look(state).or_fail(ExitCode::State)?;
             if book.is_none() {
                 refuse_unused(state)?;

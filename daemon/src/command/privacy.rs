@@ -22,6 +22,7 @@ use fednode_cli::failure::{OrFail, fail, no_learner};
 use fednode_cli::initial;
 use fednode_cli::model::{Model, SPEC_FILE};
 use fednode_cli::output::{self, Form, Report};
+use fednode_cli::state::refuse_closed;
 use fednode_cli::table::{number, percent, render, text};
 
 use super::spent::Spent;
@@ -55,6 +56,7 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     let config = args.own.resolve()?;
     fednode_runtime::allocator::settle();
     let spec = read_spec(&config)?;
+    refuse_closed(config.state())?;
     let mine = Mine::load(&config, &spec)?;
     let own = with_own_model(&spec, &config, &mine)?;
     let device = Choice::find(&config.device)?.open(config.threads)?;

@@ -19,7 +19,7 @@ use serde::Serialize;
 use fednode_cli::clock::utc_text;
 use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::output::{self, Form, Report};
-use fednode_cli::state::meant;
+use fednode_cli::state::{meant, refuse_closed};
 use fednode_cli::waiting::describe;
 
 /// What is typed.
@@ -38,7 +38,9 @@ pub(crate) struct Args {
 
 /// Replays and prints.
 pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
-    let recording = Recording::open(&meant(&args.folder)).or_fail(ExitCode::State)?;
+    let folder = meant(&args.folder);
+    refuse_closed(&folder)?;
+    let recording = Recording::open(&folder).or_fail(ExitCode::State)?;
     args.check(&recording)?;
     for remark in recording.remarks() {
         say(format_args!("note: {remark}"));

@@ -23,6 +23,12 @@ pub fn read(state: &Path) -> io::Result<Option<ControlFile>> {
     Ok(Some(serde_json::from_slice(&bytes)?))
 }
 
+/// Tells whether this user may not look into a state folder: whatever lies in it seems not to be there.
+pub fn is_closed(state: &Path) -> bool {
+    let looked = state.join(FILE_NAME).try_exists();
+    looked.is_err_and(|error| error.kind() == io::ErrorKind::PermissionDenied)
+}
+
 /// Keeps the file while it lives and removes it afterwards.
 #[derive(Debug)]
 pub(crate) struct ControlGuard {
@@ -60,6 +66,20 @@ impl Drop for ControlGuard {
 mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_folder_that_may_not_be_entered_is_closed() {
+        let folder = tempfile::tempdir().unwrap();
+        let state = folder.path().join("state");
+        assert!(!is_closed(&state), "it is not there");
+        fs::create_dir(&state).unwrap();
+        assert!(!is_closed(&state));
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o000)).unwrap();
+        // Root may enter it all the same.
+        let may_enter = fs::read_dir(&state).is_ok();
+        assert_eq!(is_closed(&state), !may_enter);
+        fs::set_permissions(&state, fs::Permissions::from_mode(0o700)).unwrap();
+    }
 
     #[test]
     fn the_file_is_private_and_goes_with_its_guard() {

@@ -21,7 +21,7 @@ mod server;
 
 pub use client::{Client, ClientError};
 pub use end::{Farewell, end, is_free};
-pub use file::{FILE_NAME, read};
+pub use file::{FILE_NAME, is_closed, read};
 
 pub(crate) use file::ControlGuard;
 pub(crate) use server::{Request, Server, start};
