@@ -128,6 +128,18 @@ fn missing_and_damaged_data_are_named() {
         4,
         &["/nowhere/at/all"],
     );
+    for missing in [
+        "no-such-table.csv",
+        "file:no-such-table.csv",
+        "no/such/folder",
+    ] {
+        let path = missing.trim_start_matches("file:");
+        let words = format!(
+            "there is no {}`{path}` here",
+            if path.ends_with("csv") { "file " } else { "" }
+        );
+        assert_fails(swarm(&["--data", missing]), 4, &[&words]);
+    }
     let folder = tempfile::tempdir().unwrap();
     write_idx(folder.path(), 7, 20);
     assert_fails(

@@ -23,6 +23,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::federated::Federated;
 use super::kind::Kind;
 use super::options::{short, typed};
+use super::unknown::unknown_kind;
 use super::{Columns, KINDS, Source};
 use crate::error::{DataError, TextError};
 use crate::extractor::Extractor;
@@ -252,36 +253,6 @@ impl FromStr for DataSource {
     }
 }
 
-/// Says what may be meant where the short form begins with no kind: a table without `csv:`, or a slip of the finger.
-fn unknown_kind(text: &str, name: &str) -> TextError {
-    let is_table = |path: &str| {
-        [".csv", ".tsv", ".parquet"]
-            .iter()
-            .any(|end| path.ends_with(end))
-    };
-    let (path, options) = text.split_once(',').unwrap_or((text, "label=COLUMN"));
-    if name == text && is_table(&path.to_lowercase()) {
-        return TextError::Near(format!("did you mean `csv:{path},{options}`?"));
-    }
-    let letters = |name: &str| {
-        let mut letters: Vec<char> = name.chars().collect();
-        letters.sort_unstable();
-        letters
-    };
-    if let Some(kind) = KINDS
-        .iter()
-        .find(|kind| letters(kind.name) == letters(name))
-    {
-        return TextError::Near(format!("did you mean `{}`?", kind.form()));
-    }
-    let names: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
-    let near = fednode_config::unknown_name("kind", name, &names);
-    if near.ends_with('?') {
-        return TextError::Near(near);
-    }
-    TextError::Kind(KINDS.iter().map(Kind::form).collect())
-}
-
 /// Takes options off the end of the short form, as long as there are any; the rest is the argument, commas and all.
 fn options(kind: &Kind, text: &str) -> Result<toml::Table, TextError> {
     let doc = kind.doc();
@@ -387,16 +358,33 @@ mod tests {
         let error = read("pictures:/data").unwrap_err();
         let start = "`pictures:/data` is not a data source: expected one of digits, fashion-mnist,";
         assert!(error.starts_with(start), "{error}");
+        let table = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/clinic.csv");
+        let with_prefix = format!("file:{table}");
+        let there = format!("did you mean `csv:{table},label=COLUMN`?");
+        let missing = |path: &str, short: &str| {
+            format!("there is no file `{path}` here: check its name, and write `csv:{short}`")
+        };
+        let no_kind = |path: &str| {
+            let advice = "check its name, and write its kind before it, as in `csv:FILE`";
+            format!("there is no `{path}` here: {advice}")
+        };
+        let csv = "csv:FILE[,label=COL][,classes=[LABEL=>]A|…][,target=COL][,test=FILE][,split=COL][,group=COL]";
         for (text, meant) in [
-            ("/a/b.csv", "did you mean `csv:/a/b.csv,label=COLUMN`?"),
+            (table, there.clone()),
+            (with_prefix.as_str(), there),
+            ("/a/b.csv", missing("/a/b.csv", "/a/b.csv,label=COLUMN")),
+            ("file:t.csv", missing("t.csv", "t.csv,label=COLUMN")),
             (
                 "t.parquet,target=x",
-                "did you mean `csv:t.parquet,target=x`?",
+                missing("t.parquet", "t.parquet,target=x"),
             ),
             (
-                "cvs:t.csv",
-                "did you mean `csv:FILE[,label=COL][,classes=[LABEL=>]A|…][,target=COL][,test=FILE][,split=COL][,group=COL]`?",
+                "parquet:t.parquet",
+                missing("t.parquet", "t.parquet,label=COLUMN"),
             ),
+            ("data/ward", no_kind("data/ward")),
+            ("ward.npz", no_kind("ward.npz")),
+            ("cvs:t.csv", format!("did you mean `{csv}`?")),
         ] {
             assert_eq!(
                 read(text).unwrap_err(),

@@ -28,6 +28,7 @@ mod options;
 mod records;
 mod rows;
 mod text;
+mod unknown;
 
 use std::borrow::Cow;
 use std::fmt;
