@@ -1,5 +1,6 @@
 //! `fednode doctor`: one line per thing that a node needs of its machine.
 
+mod folder;
 mod running;
 
 use std::fs::{self, File};
@@ -54,7 +55,13 @@ pub(crate) fn run(args: &Args, form: Form) -> anyhow::Result<()> {
     findings.extend(ports.map(|address| port(address, node.as_ref())));
     findings.extend(reach(&args.state, &config));
     findings.push(now());
-    findings.push(disk(&config));
+    let folder = folder::look(&config);
+    let is_usable = folder.code.is_none();
+    findings.push(folder);
+    if is_usable {
+        findings.extend(folder::keys(&config));
+        findings.push(disk(&config));
+    }
     // A table is read as the node would read it, by the names of its federation.
     let spec = read_spec(&config).ok();
     findings.push(readable(&config.data, spec.as_ref()));
