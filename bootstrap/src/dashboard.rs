@@ -17,6 +17,17 @@ pub(crate) fn dashboard(args: &DashboardArgs, json: bool) -> Result<(), Failure>
         );
         return Err(Failure::new(Cause::State, text));
     }
+    // A fedboot that has not started yet has its key, perhaps.
+    if !["layout", "key"]
+        .iter()
+        .any(|name| state.join(name).exists())
+    {
+        let text = format!(
+            "`{}` is no state folder, or no fedboot has run with it yet: start one with `fedboot start`, or name its folder with --state",
+            state.display()
+        );
+        return Err(Failure::new(Cause::State, text));
+    }
     if let Some(warning) = warning(args.bind) {
         say(warning);
     }

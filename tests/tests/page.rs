@@ -193,6 +193,12 @@ fn what_cannot_be_looked_at_is_said_in_one_line() {
         7,
         &["start a node first"],
     );
+    let nobodys = &["no node has run with it yet"];
+    assert_fails(&refused(&["--state"], folder.path()), 7, nobodys);
+    let mut of_fedboot = fedboot();
+    of_fedboot.args(["dashboard", "--state"]).arg(folder.path());
+    let nobodys = &["no fedboot has run with it yet"];
+    assert_fails(&run(of_fedboot), 7, nobodys);
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
     std::fs::write(folder.path().join("summary.json"), "{}").unwrap();

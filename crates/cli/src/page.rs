@@ -1,7 +1,7 @@
 //! What is looked at, as commands take it, and the link that a page prints.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use fednode_page::{Settings, StartError, Watched, sentence, warning};
@@ -44,6 +44,7 @@ impl WatchedArgs {
                     layers::resolve(&toml::Table::new(), Some(&folder.join(DEFAULT_FILE)))?;
                 of_state(&StateArgs::of(config.storage.state))
             }
+            Err(_) if of_fedboot(folder).is_some() => Err(unfit(folder)),
             watched => watched.or_fail(ExitCode::State),
         }
     }
@@ -59,7 +60,41 @@ fn of_state(args: &StateArgs) -> anyhow::Result<Watched> {
         );
         return Err(fail(ExitCode::State, text));
     }
+    // A node that has not started yet has its key.
+    if !["layout", "key"]
+        .iter()
+        .any(|name| state.join(name).exists())
+    {
+        return Err(unfit(&state));
+    }
     Ok(Watched::node(state, args.owners_budget()?))
+}
+
+/// Says what a folder is in which no node has run, and what to do.
+fn unfit(folder: &Path) -> anyhow::Error {
+    let shown = folder.display();
+    let text = match of_fedboot(folder) {
+        Some(command) => {
+            format!(
+                "`{shown}` is the folder of a fedboot, not of a node: look at it with `{command}`"
+            )
+        }
+        None => format!(
+            "`{shown}` is no state folder, or no node has run with it yet: start one with `fednode start`, or name another folder"
+        ),
+    };
+    fail(ExitCode::State, text)
+}
+
+/// Returns the command that looks at the fedboot of a folder; nothing if the folder is none of a fedboot.
+fn of_fedboot(folder: &Path) -> Option<String> {
+    let (settings, state) = (folder.join("fedboot.toml"), folder.join("fedboot-state"));
+    if settings.is_file() {
+        let settings = settings.display();
+        return Some(format!("fedboot dashboard --config {settings}"));
+    }
+    let state = state.is_dir().then_some(state)?;
+    Some(format!("fedboot dashboard --state {}", state.display()))
 }
 
 /// A link, as it is printed.
@@ -108,4 +143,42 @@ pub fn settings(bind: SocketAddr, to: To) -> (Settings, Newest) {
 /// Says why there is no page.
 pub fn refused(error: &StartError) -> anyhow::Error {
     fail(ExitCode::Network, error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_in_which_no_node_has_run_is_said_to_be_what_it_is() {
+        let refused = |args: &WatchedArgs| args.watched().unwrap_err().to_string();
+        let named = |folder: &Path| WatchedArgs {
+            folder: Some(folder.to_owned()),
+            ..WatchedArgs::default()
+        };
+        let as_state = |folder: &Path| WatchedArgs {
+            state: StateArgs::of(folder.to_owned()),
+            ..WatchedArgs::default()
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let empty = refused(&as_state(folder.path()));
+        assert!(empty.contains("no node has run with it yet"), "{empty}");
+        let state = folder.path().join("fedboot-state");
+        std::fs::create_dir(&state).unwrap();
+        let command = format!("`fedboot dashboard --state {}`", state.display());
+        for args in [named(folder.path()), as_state(folder.path())] {
+            let text = refused(&args);
+            assert!(text.contains("is the folder of a fedboot"), "{text}");
+            assert!(text.contains(&command), "{text}");
+        }
+        let settings = folder.path().join("fedboot.toml");
+        std::fs::write(&settings, "").unwrap();
+        let command = format!("`fedboot dashboard --config {}`", settings.display());
+        assert!(refused(&named(folder.path())).contains(&command));
+        std::fs::write(folder.path().join("key"), "").unwrap();
+        assert!(
+            as_state(folder.path()).watched().is_ok(),
+            "it may start yet"
+        );
+    }
 }
