@@ -187,7 +187,13 @@ fn a_port_in_use_is_named() {
     command
         .args(["--data", "digits", "--shard", "1/2", "--spec"])
         .arg(federation.spec());
-    assert_fails(command, 5, &[&port.to_string(), "in use"]);
+    assert_fails(command, 5, &[&port.to_string(), "in use", "--listen"]);
+    for setting in ["network.control", "serve"] {
+        let clash = format!("{setting}=127.0.0.1:{port}");
+        let data = ["--data", "digits", "--shard", "1/2", "--set", &clash];
+        let another = format!("Choose another `{setting}`");
+        assert_fails(start(&federation, &data), 5, &[&another]);
+    }
 }
 
 #[test]

@@ -13,7 +13,7 @@ use fednode_core::{
 };
 use fednode_engine::book::{Pages, RoundBook};
 use fednode_engine::{Head, State};
-use fednode_net::{Handle, Identity, Network};
+use fednode_net::{Handle, Identity, Network, StartError};
 use fednode_store::{Ledger, LedgerError, Options, Store};
 use tokio::task::JoinSet;
 
@@ -377,7 +377,19 @@ async fn start_network(
     let blobs = Arc::clone(&store.blobs);
     fednode_net::start(network, identity, blobs)
         .await
-        .map_err(|error| RunError::Network(error.to_string()))
+        .map_err(|error| RunError::Network(way_out(&error)))
+}
+
+/// Says why the network does not start, and which setting helps.
+fn way_out(error: &StartError) -> String {
+    let text = error.to_string();
+    match error {
+        StartError::Listen { .. } => {
+            let end = if text.ends_with('?') { "" } else { "." };
+            format!("{text}{end} Another address is set with --listen, or `network.listen`")
+        }
+        StartError::Setup(_) => text,
+    }
 }
 
 fn keep_port(config: &MemberConfig, network: &Handle) -> Result<(), RunError> {

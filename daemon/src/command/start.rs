@@ -102,7 +102,7 @@ pub(crate) fn run(args: Args, form: Form) -> anyhow::Result<()> {
     telemetry::install(config.log.format).or_fail(ExitCode::Configuration)?;
     let ready = Ready::of(&config, Round::ZERO)?;
     if let Some(bind) = config.serve {
-        beside::check(bind)?;
+        beside::check(bind, config.network.control)?;
         served::warn_of_reach(bind);
     }
     let config = Arc::new(config);

@@ -6,8 +6,9 @@ use std::time::Duration;
 use fednode_cli::failure::fail;
 use fednode_cli::model::ModelArgs;
 use fednode_learn::ComputeDevice;
+use fednode_runtime::Control;
 use fednode_runtime::exit::ExitCode;
-use fednode_serve::{Server, Settings};
+use fednode_serve::{Server, Settings, StartError};
 
 use super::{ACCESS_FILE, Predicting, Served, open};
 
@@ -17,11 +18,19 @@ const EVERY: Duration = Duration::from_secs(1);
 /// Checks before the node starts that its model can be served at an address.
 ///
 /// # Errors
-/// Fails if the address cannot be had.
-pub(crate) fn check(bind: SocketAddr) -> anyhow::Result<()> {
+/// Fails if the address cannot be had, or is that of the control API.
+pub(crate) fn check(bind: SocketAddr, control: Control) -> anyhow::Result<()> {
+    if bind.port() != 0 && control == Control::At(bind) {
+        let text =
+            format!("`serve` and `network.control` are both {bind}: give one of them another port");
+        return Err(fail(ExitCode::Configuration, text));
+    }
     let bound = TcpListener::bind(bind).map(drop);
     bound.map_err(|error| {
-        let text = format!("cannot serve the model at {bind}: {error}; choose another `serve`");
+        let free = SocketAddr::new(bind.ip(), 0);
+        let text = format!(
+            "cannot serve the model at {bind}: {error}. Choose another `serve`: `--set serve={free}` takes a port that is free"
+        );
         fail(ExitCode::Network, text)
     })
 }
@@ -35,7 +44,10 @@ pub(crate) async fn serve(bind: SocketAddr, args: ModelArgs) {
     };
     let settings = Settings { bind, access_file };
     match Server::start(served, predicting, &settings).await {
-        Err(error) => tracing::warn!("the model is not served: {error}; choose another `serve`"),
+        Err(StartError::Bind { address, source }) => tracing::warn!(
+            "the model is not served: cannot listen at {address}: {source}; choose another `serve`"
+        ),
+        Err(error) => tracing::warn!("the model is not served: {error}"),
         Ok(server) => {
             let (address, file) = (server.address(), settings.access_file.display());
             tracing::info!("the model is served at http://{address}, with the token in {file}");
@@ -64,5 +76,28 @@ async fn first(args: &ModelArgs) -> (Served, Predicting) {
             told = text;
         }
         tokio::time::sleep(EVERY).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_cannot_be_had_names_the_setting() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let bind = taken.local_addr().unwrap();
+        let refused = |control| check(bind, control).unwrap_err().to_string();
+        let text = refused(Control::Off);
+        assert!(text.contains("`--set serve=127.0.0.1:0`"), "{text}");
+        let text = refused(Control::At(bind));
+        assert!(
+            text.starts_with("`serve` and `network.control` are both"),
+            "{text}"
+        );
+        drop(taken);
+        assert!(check(bind, Control::Off).is_ok());
+        let any = SocketAddr::new(bind.ip(), 0);
+        assert!(check(any, Control::At(any)).is_ok(), "each has its own");
     }
 }

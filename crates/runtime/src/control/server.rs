@@ -1,5 +1,6 @@
 //! The server of the control API.
 
+use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,9 +52,18 @@ const METRICS_TOKEN: &str = "metrics.token";
 /// # Errors
 /// Fails if its address cannot be bound or a file of it cannot be written.
 pub(crate) async fn start(address: SocketAddr, state: &Path) -> Result<Server, RunError> {
-    let unserved = |error| {
+    let unserved = |error: io::Error| {
+        let is_taken = matches!(
+            error.kind(),
+            ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable
+        );
+        let way_out = if is_taken {
+            ". Choose another `network.control`: with port 0 it takes one that is free"
+        } else {
+            ""
+        };
         RunError::Network(format!(
-            "the control API cannot be served at {address}: {error}"
+            "the control API cannot be served at {address}: {error}{way_out}"
         ))
     };
     let token = token::kept(&state.join(METRICS_TOKEN)).map_err(|error| {
@@ -96,11 +106,7 @@ impl Server {
     ///
     /// # Errors
     /// Fails if the address cannot be bound or the file cannot be written.
-    async fn start(
-        address: SocketAddr,
-        state: &Path,
-        metrics_token: String,
-    ) -> std::io::Result<Self> {
+    async fn start(address: SocketAddr, state: &Path, metrics_token: String) -> io::Result<Self> {
         let listener = TcpListener::bind(address).await?;
         let content = ControlFile {
             address: listener.local_addr()?,
@@ -280,4 +286,20 @@ async fn prometheus(State(shared): State<Arc<Shared>>) -> Result<Response, Respo
     let status = ask(&shared, Request::Status).await?;
     let text = metrics::render(&status);
     Ok(([(header::CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_that_is_taken_names_the_setting() {
+        let folder = tempfile::tempdir().unwrap();
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = taken.local_addr().unwrap();
+        let text = start(address, folder.path()).await.unwrap_err().to_string();
+        assert!(text.contains("Choose another `network.control`"), "{text}");
+        drop(taken);
+        assert!(start(address, folder.path()).await.is_ok());
+    }
 }
