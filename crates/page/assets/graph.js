@@ -31,7 +31,7 @@ export function membersOf(state, nodes) {
     for (const peer of node.peers) {
       if (!members.has(peer.node_id)) {
         const name = state.names.get(peer.node_id) ?? letters(peer.node_id);
-        members.set(peer.node_id, { id: peer.node_id, name, role: peer.role, isRunning: peer.route !== "none" });
+        members.set(peer.node_id, { id: peer.node_id, name, role: peer.role ?? "of unknown role", isRunning: peer.route !== "none" });
       }
       const to = placeOf(peer.node_id);
       const key = from < to ? from * 65536 + to : to * 65536 + from;

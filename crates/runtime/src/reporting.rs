@@ -1,6 +1,6 @@
 //! What people see: answers to the control API, put together when they are asked for.
 
-use fednode_core::{BlobStore, Role};
+use fednode_core::BlobStore;
 use fednode_engine::State;
 use fednode_net::{Absent, PeerInfo};
 
@@ -142,7 +142,7 @@ fn describe_source(base: &Base, state: &State, source: &fednode_core::Source) ->
 fn describe_peer(peer: PeerInfo) -> Peer {
     Peer {
         node_id: peer.node,
-        role: peer.role,
+        role: Some(peer.role),
         route: peer.route,
         relay: peer.relay,
         why: None,
@@ -158,8 +158,7 @@ fn describe_peer(peer: PeerInfo) -> Peer {
 fn describe_absent(absent: Absent) -> Peer {
     Peer {
         node_id: absent.node,
-        // Who was never heard of is most probably a node: aggregators are few.
-        role: absent.role.unwrap_or(Role::Node),
+        role: absent.role,
         route: absent.route,
         relay: None,
         why: Some(absent.why),

@@ -235,8 +235,9 @@ pub struct ExpertSource {
 pub struct Peer {
     /// Who.
     pub node_id: NodeId,
-    /// What it is.
-    pub role: Role,
+    /// What it is; nothing until it was connected, or others have told.
+    #[serde(default)]
+    pub role: Option<Role>,
     /// How it is reached.
     #[serde(default)]
     pub route: Route,
@@ -248,7 +249,7 @@ pub struct Peer {
     pub why: Option<String>,
     /// Addresses of its connections.
     pub addresses: Vec<String>,
-    /// How long it has been connected.
+    /// How long it has been connected; 0 without a connection.
     pub connected_seconds: f64,
     /// Round trip of the latest ping.
     pub rtt_milliseconds: Option<f64>,
@@ -261,6 +262,12 @@ pub struct Peer {
 }
 
 impl Peer {
+    /// Returns how long it has been connected, if there is a connection.
+    pub fn connected(&self) -> Option<f64> {
+        let is_connected = !matches!(self.route, Route::Others | Route::None);
+        is_connected.then_some(self.connected_seconds)
+    }
+
     /// Says in words how it is reached.
     pub fn reached(&self) -> String {
         let why = self.why.as_deref().unwrap_or("no connection");
@@ -320,7 +327,7 @@ mod tests {
     fn peer(route: Route, relay: Option<NodeId>, why: Option<&str>) -> Peer {
         Peer {
             node_id: NodeId::from_bytes([1; 32]),
-            role: Role::Node,
+            role: Some(Role::Node),
             route,
             relay,
             why: why.map(str::to_owned),
@@ -350,6 +357,8 @@ mod tests {
         assert_eq!(words[2], format!("relayed by {}", relay.short()));
         assert_eq!(words[3], "through others: no answer in time");
         assert_eq!(words[4], "not at all: no answer in time");
+        let connected = members.iter().filter(|one| one.connected().is_some());
+        assert_eq!(connected.count(), 3);
         let all = "2 directly, 1 relayed, 1 through others, 1 not at all";
         assert_eq!(ways(&members), all);
         assert_eq!(ways(&[]), "nobody");

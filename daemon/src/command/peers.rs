@@ -48,18 +48,50 @@ impl Report for Answer {
 
 fn row(peer: &Peer) -> Vec<String> {
     let role = match peer.role {
-        Role::Node => "node",
-        Role::Aggregator => "aggregator",
+        Some(Role::Node) => "node",
+        Some(Role::Aggregator) => "aggregator",
+        // It was never connected, and nobody has told.
+        None => "-",
     };
     vec![
         names::of(&peer.node_id).unwrap_or_else(|| "-".into()),
         peer.node_id.to_string(),
         role.to_owned(),
         peer.reached(),
-        duration(peer.connected_seconds),
+        peer.connected().map_or("-".into(), duration),
         peer.rtt_milliseconds
             .map_or("-".into(), |rtt| format!("{rtt:.1} ms")),
         format!("{:.1}", peer.score),
         peer.addresses.first().cloned().unwrap_or_default(),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_whom_was_never_connected_nothing_is_made_up() {
+        let text = serde_json::json!({
+            "node_id": fednode_core::NodeId::from_bytes([1; 32]),
+            "role": null,
+            "route": "none",
+            "addresses": [],
+            "connected_seconds": 0.0,
+            "rtt_milliseconds": null,
+            "software": "",
+            "holds": 0,
+            "score": 0.0,
+        });
+        let mut peer: Peer = serde_json::from_value(text).unwrap();
+        let cells = row(&peer);
+        assert_eq!((cells[2].as_str(), cells[4].as_str()), ("-", "-"));
+        peer.role = Some(Role::Aggregator);
+        peer.route = fednode_runtime::status::Route::Tcp;
+        let cells = row(&peer);
+        assert_eq!(
+            (cells[2].as_str(), cells[4].as_str()),
+            ("aggregator", "0.0 s")
+        );
+    }
 }

@@ -112,11 +112,13 @@ impl Dialing {
             .into_iter()
             .filter(|node| *node != base.own && !base.peers.is_welcome(node));
         let describe = |node| {
-            let role = heard.get(&node).copied();
+            let told = heard.get(&node).copied();
+            let members = base.config.members.as_ref();
+            let certified = || members.and_then(|book| Some(book.certificate(&node)?.role));
             Absent {
                 node,
-                role,
-                route: role.map_or(Route::None, |_| Route::Others),
+                role: told.or_else(certified),
+                route: told.map_or(Route::None, |_| Route::Others),
                 why: self.why_not(base, &node, refused(&node)),
             }
         };

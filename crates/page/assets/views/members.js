@@ -32,9 +32,12 @@ export function update({ state, picked }) {
     rows.push(rowOf(id, node.name, node.id, node.role, views.get(id) ?? []));
     views.delete(id);
   }
-  for (const [id, seen] of views) rows.push(rowOf(id, state.names.get(id) ?? seen[0].name ?? "–", id, seen[0].role, seen));
+  for (const [id, seen] of views) rows.push(rowOf(id, state.names.get(id) ?? seen[0].name ?? "–", id, roleOf(seen), seen));
   setRows(part.table, rows);
 }
+
+// What was never connected has no role until others tell.
+const roleOf = (seen) => seen.find((peer) => peer.role)?.role ?? "–";
 
 // What every node says of each member.
 function gather(nodes) {
