@@ -8,6 +8,7 @@
 )]
 
 pub mod closed;
+pub mod help;
 pub mod words;
 
 use std::collections::BTreeMap;

@@ -2,11 +2,13 @@
 //! are those of the files that `fednode init` writes. `UPDATE_DOCS=1 cargo test -p fednode-e2e --test docs` writes what is made.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use fednode_core::FederationSpec;
+use fednode_e2e::help::{commands_of, flags_in};
 use fednode_e2e::{fednode, run};
 
 fn root() -> PathBuf {
@@ -301,4 +303,101 @@ fn every_message_that_the_page_on_exit_codes_explains_is_one_of_the_program() {
             );
         }
     }
+}
+
+/// What stands between a heading and the next one that is no smaller.
+fn section<'a>(page: &'a str, heading: &str) -> &'a str {
+    let (_, after) = page
+        .split_once(&format!("\n{heading}\n"))
+        .unwrap_or_else(|| panic!("no heading `{heading}`"));
+    let depth = |line: &str| line.chars().take_while(|c| *c == '#').count();
+    let is_end = |at: &usize| (1..=depth(heading)).contains(&depth(&after[*at + 1..]));
+    let end = after.match_indices('\n').map(|(at, _)| at).find(is_end);
+    &after[..end.unwrap_or(after.len())]
+}
+
+/// The rows of a section's tables: the text of the first cell up to its first back quote, and what stands in the last cell.
+fn rows_of(section: &str) -> impl Iterator<Item = (&str, &str)> {
+    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
+    rows.filter_map(|row| {
+        let last = row.trim_end().strip_suffix('|')?.rsplit_once('|')?.1;
+        Some((row.split_once('`')?.0, last))
+    })
+}
+
+/// What the page says of a program's commands: the words of each, and its flags, those of tables that it names among them.
+fn commands_on_the_page(page: &str, program: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let groups = [
+        ("(#flags-of-a-federation)", "### Flags of a federation"),
+        ("(#settings-of-a-node)", "### Settings of a node"),
+    ];
+    let of_group = |heading: &str| -> BTreeSet<String> {
+        let rows = section(page, heading).lines();
+        let cells = rows.filter_map(|line| line.strip_prefix("| `")?.split_once(" |"));
+        cells.flat_map(|(cell, _)| flags_in(cell)).collect()
+    };
+    let mut commands = BTreeMap::new();
+    for (name, flags) in rows_of(section(page, &format!("## {program}"))) {
+        let is_word = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+        let words: Vec<&str> = name.split(' ').take_while(is_word).collect();
+        if name.starts_with("--") || words.is_empty() {
+            continue; // A row of a table of flags.
+        }
+        let mut listed = flags_in(flags);
+        for (link, heading) in groups {
+            if flags.contains(link) {
+                listed.extend(of_group(heading));
+            }
+        }
+        commands.insert(words.join(" "), listed);
+    }
+    commands
+}
+
+#[test]
+fn every_command_and_flag_is_on_the_page_of_commands() {
+    let page = fs::read_to_string(root().join("docs/reference/commands.md")).unwrap();
+    // What all of them take is said once, at the top.
+    let of_all = flags_in(page.split_once("\n## ").unwrap().0);
+    for (program, fewest) in [("fednode", 35), ("fedboot", 7)] {
+        let said = commands_on_the_page(&page, program);
+        let mut there = commands_of(program);
+        let own = there.remove("").unwrap();
+        let unsaid: Vec<&String> = own.difference(&of_all).collect();
+        assert!(unsaid.is_empty(), "flags of `{program}`: {unsaid:?}");
+        assert!(there.len() >= fewest, "{there:?}");
+        let (named, true_ones): (Vec<&String>, Vec<&String>) =
+            (said.keys().collect(), there.keys().collect());
+        assert_eq!(named, true_ones, "the commands of `{program}`");
+        for (command, flags) in &there {
+            let unsaid: Vec<&String> = flags
+                .iter()
+                .filter(|flag| !said[command].contains(*flag) && !of_all.contains(*flag))
+                .collect();
+            assert!(unsaid.is_empty(), "`{program} {command}`: no {unsaid:?}");
+            // `privacy` takes all settings of a node, and so on: nothing on the page is made up.
+            let untrue: Vec<&String> = said[command].difference(flags).collect();
+            assert!(untrue.is_empty(), "`{program} {command}`: {untrue:?}");
+        }
+    }
+}
+
+#[test]
+fn every_script_is_on_the_page_of_commands() {
+    let page = fs::read_to_string(root().join("docs/reference/commands.md")).unwrap();
+    let mut scripts = BTreeSet::new();
+    for entry in fs::read_dir(root().join("scripts")).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        // Other files are parts of these.
+        if path.is_file() && !name.contains('.') {
+            scripts.insert(name.replacen("netlab-", "netlab ", 1));
+        }
+    }
+    assert!(scripts.len() > 15, "{scripts:?}");
+    let unsaid: Vec<&String> = scripts
+        .iter()
+        .filter(|name| !page.contains(&format!("`scripts/{name}`")))
+        .collect();
+    assert!(unsaid.is_empty(), "{unsaid:?}");
 }

@@ -1,0 +1,115 @@
+//! What the programs print about themselves: their commands and flags, as `--help` lists them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{fedboot, fednode, run};
+
+/// Returns all commands of a program, each with its long flags; that of no name is the program itself. Hidden ones are not there.
+///
+/// # Panics
+/// If a command does not say what it takes.
+pub fn commands_of(program: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let (mut found, mut open) = (BTreeMap::new(), vec![Vec::<String>::new()]);
+    while let Some(path) = open.pop() {
+        let help = help_of(program, &path);
+        for name in subcommands(&help) {
+            open.push([&path[..], &[name]].concat());
+        }
+        found.insert(path.join(" "), flags_of(&help));
+    }
+    found
+}
+
+/// Returns the long flags in a text, without their dashes.
+pub fn flags_in(text: &str) -> BTreeSet<String> {
+    let is_of_a_flag = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    text.split(|c: char| !is_of_a_flag(c))
+        .filter_map(|word| word.strip_prefix("--"))
+        .filter(|name| name.starts_with(|first: char| first.is_ascii_lowercase()))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn help_of(program: &str, path: &[String]) -> String {
+    let mut command = match program {
+        "fednode" => fednode(),
+        _ => fedboot(),
+    };
+    command.args(path).arg("--help");
+    let output = run(command);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {path:?}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Returns the commands that a help lists. Two spaces stand before each of them.
+fn subcommands(help: &str) -> Vec<String> {
+    let list = help.lines().skip_while(|line| *line != "Commands:");
+    let rows = list.skip(1).map_while(|line| line.strip_prefix("  "));
+    rows.filter(|row| row.starts_with(|first: char| first.is_ascii_lowercase()))
+        .filter_map(|row| row.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Returns the long flags that a help lists, other names of them among them. What is said of a flag may name those of other
+/// commands, which do not count.
+fn flags_of(help: &str) -> BTreeSet<String> {
+    let mut flags = BTreeSet::new();
+    for line in help.lines().map(str::trim_start) {
+        let has_short_name = line.starts_with('-') && line.get(2..6) == Some(", --");
+        if line.starts_with("--") || has_short_name {
+            let name = line.split_whitespace().find(|word| word.starts_with("--"));
+            flags.extend(flags_in(name.unwrap_or_default()));
+        }
+    }
+    for aliases in help.split("[aliases: ").skip(1) {
+        let aliases = aliases.split(']').next().unwrap_or_default();
+        let names = aliases.split(", ").map(|name| name.trim_start_matches('-'));
+        flags.extend(names.filter(|name| name.len() > 1).map(str::to_owned));
+    }
+    flags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HELP: &str = "\
+Does things.
+
+Usage: program [OPTIONS] <COMMAND>
+
+Commands:
+  rotate-key  Replace a key
+  start       Take part, as --others do
+  help        Print this message
+
+Options:
+      --json
+          Print JSON, as `start --config FILE` does
+      --pool[=<PRESET>]
+          One of these:
+          - fixed: the default
+      --dry-run
+          Play none [aliases: --list, -n]
+  -h, --help
+          Print help
+";
+
+    #[test]
+    fn commands_and_flags_are_those_of_the_lists() {
+        assert_eq!(subcommands(HELP), ["rotate-key", "start"]);
+        let flags: Vec<String> = flags_of(HELP).into_iter().collect();
+        assert_eq!(flags, ["dry-run", "help", "json", "list", "pool"]);
+    }
+
+    #[test]
+    fn flags_are_found_between_other_words() {
+        let found: Vec<String> = flags_in("| `--run N/M`, `--pool[=PRESET]` |---| a--b `-h` |")
+            .into_iter()
+            .collect();
+        assert_eq!(found, ["pool", "run"]);
+    }
+}
