@@ -8,31 +8,39 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use fednode_core::FederationSpec;
-use fednode_e2e::help::{commands_of, flags_in};
+use fednode_e2e::help::{commands_of, commands_on_page, flags_in};
 use fednode_e2e::{fednode, run};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// The documents: all Markdown files of the book, and those beside it.
-fn documents() -> Vec<PathBuf> {
-    let mut found = vec![];
-    let mut folders = vec![root().join("docs"), root().join("experiments")];
+/// All files below a folder with this ending.
+fn files(folder: &str, ending: &str) -> Vec<PathBuf> {
+    let (mut found, mut folders) = (vec![], vec![root().join(folder)]);
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|end| end == "md") {
+            } else if path.extension().is_some_and(|end| end == ending) {
                 found.push(path);
             }
         }
     }
-    found.extend(
-        ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "llms.txt"].map(|name| root().join(name)),
-    );
     found
+}
+
+/// The documents: all Markdown files of the book, and those beside it.
+fn documents() -> Vec<PathBuf> {
+    let beside = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "llms.txt"];
+    let beside = beside.map(|name| root().join(name));
+    [
+        files("docs", "md"),
+        files("experiments", "md"),
+        beside.into(),
+    ]
+    .concat()
 }
 
 /// The targets of a document's links: `](target)`.
@@ -267,21 +275,15 @@ fn the_advice_is_that_of_the_book() {
 
 /// The program's sources, one after the other.
 fn said_in_sources() -> String {
-    let mut said = String::new();
-    let mut folders: Vec<PathBuf> = ["crates", "daemon", "bootstrap"]
-        .map(|name| root().join(name))
-        .into();
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() && !path.ends_with("tests") {
-                folders.push(path);
-            } else if path.extension().is_some_and(|end| end == "rs") {
-                said += &fs::read_to_string(&path).unwrap();
-            }
-        }
-    }
-    said
+    let all = ["crates", "daemon", "bootstrap"].map(|folder| files(folder, "rs"));
+    let is_of_tests = |path: &Path| {
+        let path = path.strip_prefix(root()).unwrap();
+        path.parent().unwrap().iter().any(|part| part == "tests")
+    };
+    let sources = all.iter().flatten().filter(|path| !is_of_tests(path));
+    sources
+        .map(|path| fs::read_to_string(path).unwrap())
+        .collect()
 }
 
 #[test]
@@ -305,62 +307,13 @@ fn every_message_that_the_page_on_exit_codes_explains_is_one_of_the_program() {
     }
 }
 
-/// What stands between a heading and the next one that is no smaller.
-fn section<'a>(page: &'a str, heading: &str) -> &'a str {
-    let (_, after) = page
-        .split_once(&format!("\n{heading}\n"))
-        .unwrap_or_else(|| panic!("no heading `{heading}`"));
-    let depth = |line: &str| line.chars().take_while(|c| *c == '#').count();
-    let is_end = |at: &usize| (1..=depth(heading)).contains(&depth(&after[*at + 1..]));
-    let end = after.match_indices('\n').map(|(at, _)| at).find(is_end);
-    &after[..end.unwrap_or(after.len())]
-}
-
-/// The rows of a section's tables: the text of the first cell up to its first back quote, and what stands in the last cell.
-fn rows_of(section: &str) -> impl Iterator<Item = (&str, &str)> {
-    let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));
-    rows.filter_map(|row| {
-        let last = row.trim_end().strip_suffix('|')?.rsplit_once('|')?.1;
-        Some((row.split_once('`')?.0, last))
-    })
-}
-
-/// What the page says of a program's commands: the words of each, and its flags, those of tables that it names among them.
-fn commands_on_the_page(page: &str, program: &str) -> BTreeMap<String, BTreeSet<String>> {
-    let groups = [
-        ("(#flags-of-a-federation)", "### Flags of a federation"),
-        ("(#settings-of-a-node)", "### Settings of a node"),
-    ];
-    let of_group = |heading: &str| -> BTreeSet<String> {
-        let rows = section(page, heading).lines();
-        let cells = rows.filter_map(|line| line.strip_prefix("| `")?.split_once(" |"));
-        cells.flat_map(|(cell, _)| flags_in(cell)).collect()
-    };
-    let mut commands = BTreeMap::new();
-    for (name, flags) in rows_of(section(page, &format!("## {program}"))) {
-        let is_word = |word: &&str| word.chars().all(|c| c.is_ascii_lowercase() || c == '-');
-        let words: Vec<&str> = name.split(' ').take_while(is_word).collect();
-        if name.starts_with("--") || words.is_empty() {
-            continue; // A row of a table of flags.
-        }
-        let mut listed = flags_in(flags);
-        for (link, heading) in groups {
-            if flags.contains(link) {
-                listed.extend(of_group(heading));
-            }
-        }
-        commands.insert(words.join(" "), listed);
-    }
-    commands
-}
-
 #[test]
 fn every_command_and_flag_is_on_the_page_of_commands() {
     let page = fs::read_to_string(root().join("docs/reference/commands.md")).unwrap();
     // What all of them take is said once, at the top.
     let of_all = flags_in(page.split_once("\n## ").unwrap().0);
     for (program, fewest) in [("fednode", 35), ("fedboot", 7)] {
-        let said = commands_on_the_page(&page, program);
+        let said = commands_on_page(&page, program);
         let mut there = commands_of(program);
         let own = there.remove("").unwrap();
         let unsaid: Vec<&String> = own.difference(&of_all).collect();
@@ -400,4 +353,114 @@ fn every_script_is_on_the_page_of_commands() {
         .filter(|name| !page.contains(&format!("`scripts/{name}`")))
         .collect();
     assert!(unsaid.is_empty(), "{unsaid:?}");
+}
+
+/// The words in back quotes of a document, outside of blocks of code.
+fn quoted(document: &Path) -> Vec<String> {
+    let text = fs::read_to_string(document).unwrap();
+    let (mut prose, mut is_code) = (String::new(), false);
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            is_code = !is_code;
+        } else if !is_code {
+            prose = prose + line + "\n";
+        }
+    }
+    // Two back quotes stand around what has one in it.
+    let prose: String = prose.split("``").step_by(2).collect();
+    let n_quotes = prose.matches('`').count();
+    assert!(n_quotes.is_multiple_of(2), "{}", document.display());
+    let quoted = prose.split('`').skip(1).step_by(2);
+    let words = quoted.flat_map(str::split_whitespace);
+    words
+        .map(|word| word.trim_matches(|c: char| "(),;:".contains(c)).to_owned())
+        .collect()
+}
+
+/// Tells whether part of a path stands for others: `NAME.toml`, `*.py`, `<date>`.
+fn is_placeholder(part: &str) -> bool {
+    let stem = part.split('.').next().unwrap();
+    let is_capitals = !stem.is_empty() && stem.chars().all(|c| c.is_uppercase() || c == '_');
+    is_capitals || part.contains(|c: char| "*…<>{}$=|".contains(c))
+}
+
+/// Tells whether a path is there, as far as it has no placeholder; nothing if it is none of the repository. The folder `crates` may be
+/// left out before a crate's name, and what leads to a file of Rust within its crate.
+fn is_there(word: &str, sources: &[PathBuf]) -> Option<bool> {
+    const FOLDERS: [&str; 9] = [
+        "bench",
+        "bootstrap",
+        "crates",
+        "daemon",
+        "docs",
+        "experiments",
+        "packaging",
+        "scripts",
+        "tests",
+    ];
+    let (first, rest) = word.split_once('/')?;
+    let parts = word.split('/').take_while(|part| !is_placeholder(part));
+    let path: PathBuf = parts.collect();
+    let within_crate = ["src", "tests", "examples", "benches"];
+    if FOLDERS.contains(&first) {
+        Some(root().join(path).exists())
+    } else if within_crate.contains(&rest.split('/').next().unwrap()) {
+        Some(root().join("crates").join(path).exists())
+    } else {
+        let is_source = word.ends_with(".rs") && path.ends_with(word);
+        is_source.then(|| sources.iter().any(|source| source.ends_with(&path)))
+    }
+}
+
+#[test]
+fn every_source_that_a_document_names_is_there() {
+    let folders = ["crates", "daemon", "bootstrap", "tests"];
+    let sources = folders.map(|folder| files(folder, "rs")).concat();
+    // What an old entry of the changelog names may be gone.
+    let documents = documents().into_iter();
+    let documents = documents.filter(|path| !path.ends_with("CHANGELOG.md"));
+    let (mut n_named, mut missing) = (0, vec![]);
+    for document in documents {
+        for word in quoted(&document) {
+            let Some(found) = is_there(&word, &sources) else {
+                continue;
+            };
+            n_named += 1;
+            if !found {
+                missing.push(format!("{}: `{word}`", document.display()));
+            }
+        }
+    }
+    assert!(missing.is_empty(), "{missing:#?}");
+    assert!(n_named > 150, "{n_named}");
+}
+
+#[test]
+fn every_test_that_the_page_on_security_names_is_there() {
+    let page = fs::read_to_string(root().join("docs/explanation/security.md")).unwrap();
+    let rows = page.lines().filter_map(|line| line.strip_prefix("| "));
+    let cells = rows.filter_map(|row| Some(row.strip_suffix(" |")?.rsplit_once(" | ")?.1));
+    let (mut n_named, mut known) = (0, BTreeMap::<String, String>::new());
+    for part in cells.flat_map(|cell| cell.split("; ")) {
+        let Some((package, names)) = part.split_once(": ") else {
+            continue; // The head of a table.
+        };
+        let folder = match package.trim_matches('`') {
+            "e2e" => "tests".to_owned(),
+            "fednode" => "daemon".to_owned(),
+            name => format!("crates/{name}"),
+        };
+        let text = known.entry(folder).or_insert_with_key(|folder| {
+            let texts = files(folder, "rs").into_iter();
+            texts
+                .map(|path| fs::read_to_string(path).unwrap())
+                .collect()
+        });
+        for name in names.split('`').skip(1).step_by(2) {
+            n_named += 1;
+            let test = format!("fn {name}()");
+            assert!(text.contains(&test), "{package} has no test `{name}`");
+        }
+    }
+    assert!(n_named > 100, "{n_named}");
 }
