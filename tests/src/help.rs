@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{fedboot, fednode, run};
 
-/// Returns all commands of a program, each with its long flags; that of no name is the program itself. Hidden ones are not there.
+/// Returns all commands of a program, each with its long flags; that of no name is the program itself.
 ///
 /// # Panics
 /// If a command does not say what it takes.
@@ -22,8 +22,8 @@ pub fn commands_of(program: &str) -> BTreeMap<String, BTreeSet<String>> {
     found
 }
 
-/// Returns what a page in Markdown says of a program's commands: the words of each, and its long flags. Those of the tables that a row
-/// links to are among them.
+/// Returns what a page in Markdown says of a program's commands: the words of each, and its long flags. Those of the
+/// tables that a row links to are among them.
 ///
 /// # Panics
 /// If a heading is missing.
@@ -88,8 +88,8 @@ fn subcommands(help: &str) -> Vec<String> {
         .collect()
 }
 
-/// Returns the long flags that a help lists, other names of them among them. What is said of a flag may name those of other
-/// commands, which do not count.
+/// Returns the long flags that a help lists, other names of them among them. What is said of a flag may name those of
+/// other commands, which do not count.
 fn flags_of(help: &str) -> BTreeSet<String> {
     let mut flags = BTreeSet::new();
     for line in help.lines().map(str::trim_start) {

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -200,6 +201,62 @@ fn the_pure_crates_have_no_machinery() {
         actual["fednode-backbone"], backbone,
         "a reader of hostile files needs a hash, a runtime and errors, nothing else"
     );
+}
+
+fn read(path: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    std::fs::read_to_string(root.join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+/// The crates that read no clock and draw nothing by themselves, by the first of ARCHITECTURE.md's invariants of absence.
+fn deterministic() -> BTreeSet<String> {
+    let text = read("ARCHITECTURE.md");
+    let (_, invariants) = text.split_once("### Invariants of absence").unwrap();
+    let (listed, _) = invariants.split_once("read no clock").unwrap();
+    let names = listed.split('`').skip(1).step_by(2);
+    let bare = |name: &str| name.rsplit('-').next().unwrap().to_owned();
+    names.map(bare).collect()
+}
+
+/// The methods that a `clippy.toml` forbids.
+fn forbidden(path: &str) -> BTreeSet<String> {
+    let text = read(path);
+    let entries = text.lines().filter(|line| !line.starts_with('#'));
+    let paths = entries.filter_map(|line| line.split_once("path = \"")?.1.split_once('"'));
+    paths.map(|(path, _)| path.to_owned()).collect()
+}
+
+#[test]
+fn lints_forbid_clocks_chance_and_endless_queues_where_runs_must_replay() {
+    let everywhere = [
+        "tokio::sync::mpsc::unbounded_channel",
+        "futures::channel::mpsc::unbounded",
+        "std::sync::mpsc::channel",
+        "rand::rng",
+        "rand::random",
+    ];
+    let in_pure_crates = [
+        "std::time::Instant::now",
+        "std::time::SystemTime::now",
+        "std::thread::spawn",
+        "std::thread::sleep",
+    ];
+    let holds = |file: &str, bans: &[&str]| {
+        let forbidden = forbidden(file);
+        let allowed = bans.iter().filter(|ban| !forbidden.contains(**ban));
+        let allowed: Vec<&&str> = allowed.collect();
+        assert!(allowed.is_empty(), "{file} allows {allowed:?}");
+    };
+    holds("clippy.toml", &everywhere);
+    let deterministic = deterministic();
+    for name in ["config", "core", "mix", "engine", "sim"] {
+        assert!(deterministic.contains(name), "{deterministic:?}");
+    }
+    for name in &deterministic {
+        // It takes the place of the one at the root.
+        let file = format!("crates/{name}/clippy.toml");
+        holds(&file, &[&everywhere[..], &in_pure_crates[..]].concat());
+    }
 }
 
 #[test]

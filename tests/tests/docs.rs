@@ -384,8 +384,8 @@ fn is_placeholder(part: &str) -> bool {
     is_capitals || part.contains(|c: char| "*…<>{}$=|".contains(c))
 }
 
-/// Tells whether a path is there, as far as it has no placeholder; nothing if it is none of the repository. The folder `crates` may be
-/// left out before a crate's name, and what leads to a file of Rust within its crate.
+/// Tells whether a path is there, as far as it has no placeholder; nothing if it is none of the repository. The folder
+/// `crates` may be left out before a crate's name, and what leads to a file of Rust within its crate.
 fn is_there(word: &str, sources: &[PathBuf]) -> Option<bool> {
     const FOLDERS: [&str; 9] = [
         "bench",

@@ -14,8 +14,8 @@ fn section(heading: &str) -> String {
     section.to_owned()
 }
 
-/// The rows of the tables below a heading: what stands in the back quotes of the first cell, and the rest of the row. A bar within a
-/// cell has a stroke before it.
+/// The rows of the tables below a heading: what stands in the back quotes of the first cell, and the rest of the row.
+/// A bar within a cell has a stroke before it.
 fn rows(heading: &str) -> Vec<(String, String)> {
     let section = section(heading).replace("\\|", "\u{a6}");
     let rows = section.lines().filter_map(|line| line.strip_prefix("| `"));

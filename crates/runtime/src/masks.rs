@@ -151,6 +151,7 @@ impl MaskKeeper {
         wrapped.map(Some).map_err(|error| refuse(&error))
     }
 
+    #[expect(clippy::disallowed_methods, reason = "nobody may foresee a mask")]
     fn offer(&self, round: Round, nodes: &[NodeId]) -> Option<MaskOffer> {
         // From the operating system, and new whenever an offer is made: a former one of this round is of no use any more.
         let entropy = Zeroizing::new(rand::random::<[u8; 32]>());

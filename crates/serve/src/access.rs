@@ -24,6 +24,7 @@ pub struct AccessFile {
 
 impl AccessFile {
     /// Makes the content of a file, with a new token.
+    #[expect(clippy::disallowed_methods, reason = "nobody may foresee a token")]
     pub(crate) fn new(address: SocketAddr) -> Self {
         let bytes: [u8; TOKEN_BYTES] = rand::random();
         Self {

@@ -175,6 +175,10 @@ impl Detour {
         false
     }
 
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "nobody need repeat which of equals is asked first"
+    )]
     fn peers(&self) -> Vec<NodeId> {
         let mut peers = self.shared.roster.candidates(&self.blob.id);
         peers.shuffle(&mut rand::rng());
