@@ -321,6 +321,31 @@ mod tests {
     }
 
     #[test]
+    fn variables_that_are_not_called_as_their_keys_are_in_the_book() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/how-to/variables.md"
+        );
+        let page = std::fs::read_to_string(path).unwrap();
+        let doc = Config::doc();
+        let entries = doc.entries();
+        let flat = entries
+            .iter()
+            .filter(|entry| entry.doc.flat != entry.doc.key);
+        let flat = flat.map(|entry| format!("FEDNODE_{}", entry.doc.flat.to_uppercase()));
+        let Variables {
+            others, renamed, ..
+        } = Config::VARIABLES;
+        let others = others.iter().map(|name| (*name).to_owned());
+        let renamed = renamed.iter().map(|(_, name)| (*name).to_owned());
+        let all: Vec<String> = flat.chain(others).chain(renamed).collect();
+        assert_eq!(all.len(), 6, "{all:?}");
+        for name in all {
+            assert!(page.contains(&format!("`{name}`")), "{name}");
+        }
+    }
+
+    #[test]
     fn error_in_a_data_table_names_its_line() {
         assert_eq!(
             error(

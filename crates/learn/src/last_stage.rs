@@ -149,6 +149,18 @@ mod tests {
         spec
     }
 
+    /// Checks that a page of the book names these algorithms.
+    fn assert_names(page: &str, names: &[&str]) {
+        let path = format!(
+            "{}/../../docs/explanation/{page}",
+            env!("CARGO_MANIFEST_DIR")
+        );
+        let text = std::fs::read_to_string(path).unwrap();
+        let unnamed = |name: &&&str| !text.contains(&format!("`{name}`"));
+        let unnamed: Vec<&&str> = names.iter().filter(unnamed).collect();
+        assert!(unnamed.is_empty(), "{page}: {unnamed:?}");
+    }
+
     #[test]
     fn algorithm_without_private_part_cannot_pool() {
         let poolable: Vec<_> = algorithm::TABLE
@@ -170,6 +182,7 @@ mod tests {
             "fedpac",
         ];
         assert_eq!(names, expected);
+        assert_names("pool.md", &names);
         let error = check(&spec("fedavg")).unwrap_err().to_string();
         assert_eq!(
             error,
@@ -227,6 +240,7 @@ mod tests {
                 "ditto"
             ]
         );
+        assert_names("statistics-expert.md", &names);
     }
 
     #[test]
@@ -245,6 +259,7 @@ mod tests {
             .filter(gained)
             .collect();
         assert_eq!(names, ["lg-fedavg", "fedproto", "fd", "fedem"]);
+        assert_names("statistics-expert.md", &names);
         let mut spec = with_random("local");
         (spec.statistics.enabled, spec.pool.preset) = (true, None);
         let error = check(&spec).unwrap_err().to_string();

@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! data = "fashion-mnist"
+//! # own = ["csv:a.csv", "csv:b.csv"]   # in place of `data`: each node's own
 //! partition_file = "lists.json"        # optional, relative to this file; so is `initial` in a `set`
 //! seeds = [1, 2, 3]                    # each setting is run with each seed
 //!

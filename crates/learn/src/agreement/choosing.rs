@@ -187,3 +187,33 @@ pub(crate) fn are_clearly_lower(losses: &[f64], others: &[f64]) -> bool {
     let errors = standard_errors(pairs.map(|(theirs, own)| theirs - own));
     errors.is_some_and(|errors| errors > CLEARLY)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn usual_choices_are_those_of_the_book() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/explanation/agreement.md"
+        );
+        let page = std::fs::read_to_string(path).unwrap();
+        for (data, solving) in [
+            ("images, ", Solving::Classes),
+            ("texts", Solving::Words),
+            ("features of a backbone", Solving::Features),
+            ("raw tables", Solving::Sites),
+        ] {
+            let Choice {
+                temperature,
+                weight,
+                ..
+            } = Choice::usual(Source::Peers, solving);
+            let ending = format!("| {weight} | {temperature} |");
+            let mut rows = page.lines().filter(|row| row.ends_with(&ending));
+            let start = format!("| {data}");
+            assert!(rows.any(|row| row.starts_with(&start)), "{data}: {ending}");
+        }
+    }
+}

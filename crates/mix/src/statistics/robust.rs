@@ -37,7 +37,7 @@ const FEWEST_MEMBERS: usize = 3;
 const DEVIATIONS: f64 = 4.0;
 /// By how much shares may miss 1.
 const ROUNDING: f64 = 0.02;
-/// From how many features on the covariance of one member is not factored: it would take seconds.
+/// Most features of which the covariance of one member is factored: with more it would take seconds.
 const MOST_FEATURES: usize = 1024;
 /// Share of the largest value by which two means of the same sums may differ.
 const ALIKE: f32 = 1e-5;

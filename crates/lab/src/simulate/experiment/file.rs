@@ -199,7 +199,26 @@ fn scalar(key: &str, value: &toml::Value) -> Result<String, ConfigError> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    fn every_key_is_in_the_book() {
+        let path = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../docs/how-to/experiments.md"
+        );
+        let page = std::fs::read_to_string(path).unwrap();
+        let (_, table) = page.split_once("| key | meaning |\n").unwrap();
+        let rows = table.lines().take_while(|line| line.starts_with('|'));
+        let cells = rows.filter_map(|row| row.split('|').nth(1));
+        let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+        let names: BTreeSet<&str> = names
+            .map(|name| name.trim_matches(|c: char| "[]".contains(c)))
+            .collect();
+        assert_eq!(names, BTreeSet::from(KEYS));
+    }
 
     #[test]
     fn names_what_is_wrong() {
