@@ -33,7 +33,7 @@ pub(crate) fn keep(draft: &File, place: &Path) {
     if tracing::enabled!(tracing::Level::WARN) {
         tracing::warn!("{line}");
     } else {
-        eprintln!("warning: {line}");
+        _ = writeln!(io::stderr(), "warning: {line}");
     }
 }
 

@@ -6,7 +6,7 @@
 //! two crates uses the other.
 
 use std::fs::{self, File, Metadata};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
@@ -73,7 +73,7 @@ fn hand_over(file: &File, made: &Metadata, model: &Metadata, place: &Path) {
     if tracing::enabled!(tracing::Level::WARN) {
         tracing::warn!("{line}");
     } else {
-        eprintln!("warning: {line}");
+        _ = writeln!(io::stderr(), "warning: {line}");
     }
 }
 
