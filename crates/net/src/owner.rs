@@ -5,6 +5,7 @@
 //! the two crates uses the other.
 
 use std::fs::{self, File, Metadata};
+use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, fchown};
 use std::path::Path;
 
