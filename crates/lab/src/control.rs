@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use fednode_cli::device::Choice;
 use fednode_cli::failure::{OrFail, fail, no_learner};
@@ -275,6 +275,9 @@ fn train_all(
     Ok(parts?.into_iter().flatten().collect())
 }
 
+/// That the initial parameters do not fit is said for all nodes at once.
+static TOLD: Once = Once::new();
+
 /// Trains a node alone, and lets it predict its test samples.
 fn train(
     alone: &Alone,
@@ -288,7 +291,9 @@ fn train(
         let mut learner = Learner::new(&own, node.node_seed, split, device).map_err(no_learner)?;
         // Another algorithm may name its parts otherwise. Its control starts from drawn ones then.
         if let Err(error) = initial::start(&mut learner, alone.initial.as_ref()) {
-            tracing::warn!(%error, "each node alone starts from drawn parameters");
+            let warning =
+                format_args!("warning: each node alone starts from drawn parameters: {error}");
+            TOLD.call_once(|| say(warning));
         }
         anyhow::Ok(learner)
     };
