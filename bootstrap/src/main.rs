@@ -26,6 +26,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 use fednode_runtime::control::{self, Client, ClientError, Farewell};
+use fednode_runtime::streams::say;
 use fednode_runtime::{ExitCode as Cause, owner};
 
 use crate::cli::{Cli, Command};
@@ -110,10 +111,10 @@ fn id(state: &Path, json: bool) -> Result<(), Failure> {
     let is_new = !key.exists();
     let identity = fednode_net::Identity::load_or_create(&key).map_err(|error| unusable(&error))?;
     if is_new {
-        eprintln!(
+        say(format_args!(
             "note: there was no key, so `{}` was made; --config and --state name a fedboot that there is",
             key.display()
-        );
+        ));
     }
     print::id(identity.node_id(), json)
 }

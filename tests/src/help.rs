@@ -99,10 +99,10 @@ fn flags_of(help: &str) -> BTreeSet<String> {
             flags.extend(flags_in(name.unwrap_or_default()));
         }
     }
-    for aliases in help.split("[aliases: ").skip(1) {
-        let aliases = aliases.split(']').next().unwrap_or_default();
-        let names = aliases.split(", ").map(|name| name.trim_start_matches('-'));
-        flags.extend(names.filter(|name| name.len() > 1).map(str::to_owned));
+    // One other name is `[alias: --list]`, several are `[aliases: --a, --b]`.
+    for brackets in help.split("[alias").skip(1) {
+        let aliases = brackets.split(']').next().unwrap_or_default();
+        flags.extend(flags_in(aliases));
     }
     flags
 }

@@ -481,8 +481,10 @@ mod tests {
             algorithm::fill_exchange(&mut spec).unwrap();
             [&spec, &alone(&spec).unwrap().spec].map(rounds_of_training)
         };
-        let mut spec = FederationSpec::default();
-        spec.algorithm = "fedavg".to_owned();
+        let mut spec = FederationSpec {
+            algorithm: "fedavg".to_owned(),
+            ..FederationSpec::default()
+        };
         assert_eq!(rounds(&spec), [5, 5]);
         // In the last round all add up their statistics.
         let mut gathers = spec.clone();

@@ -41,8 +41,8 @@ const AT_ONCE: Duration = Duration::from_secs(3);
 /// Messages of presence that a peer may pass on at once, and per second: those of a large federation that begins.
 const PRESENCE_BURST: f64 = 1024.0;
 const PRESENCE_RATE: f64 = 32.0;
-/// Messages of any kind that a peer may pass on by gossip at once, and per second: many times those of the largest
-/// federation. libp2p remembers each for a while, so more of them would fill the memory.
+/// Messages of any kind that a peer may pass on by gossip at once, and per second. The largest federation has far fewer.
+/// libp2p remembers each for a while, so more of them would fill the memory.
 const GOSSIP_BURST: f64 = 16_384.0;
 const GOSSIP_RATE: f64 = 512.0;
 /// Adverts of one peer that may wait for the gate at once, so that no peer keeps out those of others.
