@@ -20,11 +20,11 @@ pub fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace(path, bytes, OPEN)
 }
 
-/// As [`write`], for secrets: only its owner can read the file, from its first byte on. Its name is on the disk, too, when this
+/// As [`write()`], for secrets: only its owner can read the file, from its first byte on. Its name is on the disk, too, when this
 /// returns.
 ///
 /// # Errors
-/// As [`write`].
+/// As [`write()`].
 pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     replace(path, bytes, PRIVATE)?;
     let folder = path.parent().filter(|it| !it.as_os_str().is_empty());
