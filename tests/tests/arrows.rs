@@ -67,6 +67,7 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-core", &["config"]),
         ("fednode-mix", &["core", "privacy"]),
         ("fednode-data", &["config", "core"]),
+        ("fednode-files", &[]),
         ("fednode-kernels", &[]),
         ("fednode-measure", &[]),
         ("fednode-privacy", &[]),
@@ -75,7 +76,7 @@ fn only_the_drawn_arrows_exist() {
         ("fednode-onnx", &[]),
         ("fednode-serve", &[]),
         ("fednode-store", &["core"]),
-        ("fednode-net", &["core"]),
+        ("fednode-net", &["core", "files"]),
         ("fednode-engine", &["core", "masked", "mix"]),
         ("fednode-sim", &["core", "masked", "mix", "engine"]),
         (
@@ -86,7 +87,9 @@ fn only_the_drawn_arrows_exist() {
         ),
         (
             "fednode-runtime",
-            &["core", "masked", "mix", "privacy", "engine", "store", "net"],
+            &[
+                "core", "files", "masked", "mix", "privacy", "engine", "store", "net",
+            ],
         ),
         ("fednode-page", &["core", "runtime"]),
         (
@@ -105,8 +108,8 @@ fn only_the_drawn_arrows_exist() {
         (
             "fednode",
             &[
-                "cli", "config", "core", "data", "engine", "lab", "learn", "measure", "net",
-                "page", "runtime", "serve", "store",
+                "cli", "config", "core", "data", "engine", "files", "lab", "learn", "measure",
+                "net", "page", "runtime", "serve", "store",
             ],
         ),
         ("fedboot", &["config", "core", "net", "page", "runtime"]),

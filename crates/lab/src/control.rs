@@ -97,6 +97,8 @@ struct Alone {
     reads_by_spec: bool,
     /// What the model starts from; drawn if absent.
     initial: Option<ParamSet>,
+    /// That it does not fit is said for all nodes at once.
+    told: Once,
 }
 
 /// Returns what a node does alone: the same model and data, and as many rounds of training.
@@ -126,6 +128,7 @@ fn alone(spec: &FederationSpec) -> Result<Alone, ConfigError> {
             spec: with_rounds(with_statistics, trained),
             reads_by_spec,
             initial: None,
+            told: Once::new(),
         });
     }
     "local".clone_into(&mut own.algorithm);
@@ -135,6 +138,7 @@ fn alone(spec: &FederationSpec) -> Result<Alone, ConfigError> {
         spec: with_rounds(own, trained),
         reads_by_spec,
         initial: None,
+        told: Once::new(),
     })
 }
 
@@ -275,9 +279,6 @@ fn train_all(
     Ok(parts?.into_iter().flatten().collect())
 }
 
-/// That the initial parameters do not fit is said for all nodes at once.
-static TOLD: Once = Once::new();
-
 /// Trains a node alone, and lets it predict its test samples.
 fn train(
     alone: &Alone,
@@ -293,7 +294,7 @@ fn train(
         if let Err(error) = initial::start(&mut learner, alone.initial.as_ref()) {
             let warning =
                 format_args!("warning: each node alone starts from drawn parameters: {error}");
-            TOLD.call_once(|| say(warning));
+            alone.told.call_once(|| say(warning));
         }
         anyhow::Ok(learner)
     };

@@ -58,8 +58,6 @@ mod join;
 mod membership;
 mod muxer;
 mod network_key;
-#[cfg(unix)]
-mod owner;
 mod presence;
 mod roster;
 mod rpc;

@@ -7,8 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-#[cfg(unix)]
-use crate::owner;
+use fednode_files::{owner, whole_file};
 
 /// Size of the largest secret file. A larger file is not a key.
 const MAX_SECRET_BYTES: u64 = 4096;
@@ -97,19 +96,10 @@ pub(crate) fn create(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> 
 /// Writes a file with a secret, over an older one if there is one, which keeps its owner. A crash leaves the old content or the
 /// new.
 pub(crate) fn replace(path: &Path, secret: &[u8]) -> Result<(), SecretFileError> {
-    let fail = |source| SecretFileError::Create {
+    whole_file::write_private(path, secret).map_err(|source| SecretFileError::Create {
         path: path.to_owned(),
         source,
-    };
-    let mut draft = path.as_os_str().to_owned();
-    draft.push(format!(".{}.new", std::process::id()));
-    let draft = PathBuf::from(draft);
-    // A draft of a process that died while it wrote must not be in the way.
-    _ = fs::remove_file(&draft);
-    write_draft(&draft, path, secret)
-        .and_then(|()| fs::rename(&draft, path))
-        .and_then(|()| sync_folder(path))
-        .map_err(fail)
+    })
 }
 
 fn write_draft(draft: &Path, place: &Path, secret: &[u8]) -> io::Result<()> {
@@ -118,7 +108,6 @@ fn write_draft(draft: &Path, place: &Path, secret: &[u8]) -> io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     let mut file = options.open(draft)?;
-    #[cfg(unix)]
     owner::keep(&file, place);
     file.write_all(secret)?;
     file.sync_all()

@@ -7,7 +7,7 @@
 use std::path::Path;
 
 use fednode_core::Round;
-use fednode_store::whole_file;
+use fednode_files::whole_file;
 
 use crate::error::RunError;
 use crate::records;

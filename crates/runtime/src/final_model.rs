@@ -6,7 +6,7 @@ use std::path::Path;
 
 use fednode_core::work::Evaluations;
 use fednode_core::{FederationId, FederationSpec, NodeId, ParamSet, PoolOutcome, Round};
-use fednode_store::whole_file;
+use fednode_files::whole_file;
 use serde::{Deserialize, Serialize};
 
 use crate::status::RoundRecord;

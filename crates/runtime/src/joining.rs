@@ -11,10 +11,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use fednode_core::{FederationSpec, Role};
+use fednode_files::{owner, whole_file};
 use fednode_net::{
     Admitted, Identity, JoinError, JoinRefusal, MemberBook, NetworkKey, Ticket, TicketError,
 };
-use fednode_store::{is_free, owner, whole_file};
+use fednode_store::is_free;
 
 use crate::error::RunError;
 use crate::organiser::MEMBERS_FILE;

@@ -7,7 +7,7 @@ use std::io;
 use std::net::{IpAddr, TcpListener};
 use std::path::Path;
 
-use fednode_store::whole_file;
+use fednode_files::whole_file;
 
 /// The file in the state folder.
 const FILE: &str = "port";

@@ -107,7 +107,7 @@ pub use ending::{Finished, Outcome};
 pub use error::RunError;
 pub use exit::ExitCode;
 pub use extending::{extended, newest_round};
-pub use fednode_store::{owner, whole_file};
+pub use fednode_files::{owner, whole_file};
 pub use final_model::ModelCard;
 pub use member::{StoredModel, run_aggregator, run_node, stored_model, training_samples};
 pub use process::Process;

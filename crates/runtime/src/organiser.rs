@@ -25,8 +25,8 @@ use fednode_core::membership::SignedStatement;
 use fednode_core::membership::{Absence, Certificate, MAX_STATEMENTS, MemberName, Ruling};
 use fednode_core::spec::Extension;
 use fednode_core::{ConfigError, FederationSpec, NodeId, Role, Round, Timestamp};
+use fednode_files::owner;
 use fednode_net::{Identity, InvitationSecret, JoinAsk, JoinRefusal, MemberBook, SecretFileError};
-use fednode_store::owner;
 
 pub use error::OrganiserError;
 use invitations::{Guest, Invitations};

@@ -18,12 +18,12 @@ use std::path::{Path, PathBuf};
 
 use fednode_core::work::{NoisySteps, Update};
 use fednode_core::{BlobId, FederationId, FederationSpec};
+use fednode_files::whole_file;
 use fednode_privacy::budget::{
     Adjacency, Budget, Calibrated, Change, Mechanism, Refusal, Release, Unit,
 };
 use fednode_privacy::statistics::Shares;
 use fednode_privacy::units::{Delta, Epsilon, Rate};
-use fednode_store::whole_file;
 use serde::{Deserialize, Serialize};
 
 /// The file in the state folder, unless the owner names another.

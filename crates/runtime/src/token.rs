@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
-use fednode_store::whole_file;
+use fednode_files::whole_file;
 
 /// Bytes of randomness in a token.
 const BYTES: usize = 32;

@@ -13,8 +13,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use fednode_core::NodeId;
+use fednode_files::whole_file;
 use fednode_net::{Handle, Multiaddr, node_of};
-use fednode_store::whole_file;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::base::on_worker;

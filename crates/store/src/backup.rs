@@ -10,7 +10,7 @@
 //! Only the owner may read it, as it holds the node's key.
 //!
 //! A backup may be made while the node runs. Every file of a state folder is whole whenever it is read (see
-//! [`crate::whole_file`]), and SQLite itself copies the ledger. Checkpoints are read before blobs. What a checkpoint names
+//! `fednode-files`), and SQLite itself copies the ledger. Checkpoints are read before blobs. What a checkpoint names
 //! and a collection removes in between is fetched again, as a damaged blob would be.
 //!
 //! Nothing is put in its place before all of it was verified.

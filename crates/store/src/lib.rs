@@ -54,8 +54,6 @@ mod checkpoint;
 mod disk;
 mod folder;
 pub mod ledger;
-pub mod owner;
-pub mod whole_file;
 
 use std::path::Path;
 use std::sync::Arc;

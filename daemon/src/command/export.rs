@@ -18,7 +18,7 @@ use fednode_cli::failure::{OrFail, fail};
 use fednode_cli::model::{Model, ModelArgs};
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::table::bytes;
-use fednode_store::whole_file;
+use fednode_files::whole_file;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

@@ -30,7 +30,7 @@ use fednode_cli::layers;
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::shard::Shard;
-use fednode_store::{owner, whole_file};
+use fednode_files::{owner, whole_file};
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

@@ -19,7 +19,7 @@ use fednode_cli::files::{NETWORK_KEY, NODE};
 use fednode_cli::origin;
 use fednode_cli::output::{self, Form, Report};
 use fednode_cli::shard::Shard;
-use fednode_store::whole_file;
+use fednode_files::whole_file;
 
 /// What is typed.
 #[derive(Debug, clap::Args)]

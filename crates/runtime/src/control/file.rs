@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use fednode_store::whole_file;
+use fednode_files::whole_file;
 
 use crate::status::ControlFile;
 

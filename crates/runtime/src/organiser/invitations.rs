@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use fednode_core::membership::MemberName;
 use fednode_core::{NodeId, Role, Timestamp};
+use fednode_files::whole_file;
 use fednode_net::{InvitationSecret, JoinAsk, JoinRefusal};
-use fednode_store::whole_file;
 use serde::{Deserialize, Serialize};
 
 use super::{MEMBERSHIP, OrganiserError};

@@ -5,11 +5,11 @@ use std::path::Path;
 
 use fednode_core::{ConfigError, FederationSpec};
 use fednode_data::DataSource;
+use fednode_files::{owner, whole_file};
 use fednode_learn::own_model;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::organiser::{self, Organiser};
 use fednode_runtime::streams::say;
-use fednode_store::{owner, whole_file};
 
 use super::{Args, Entry, privacy, run_id, source, unwritable, write_if_absent};
 use crate::command::start::read_and_tell;

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::{fs, io};
 
 use fednode_core::{ConfigError, FederationId, FederationSpec};
+use fednode_files::whole_file;
 use fednode_net::Identity;
 use fednode_runtime::exit::ExitCode;
 use fednode_runtime::organiser::MEMBERS_FILE;
 use fednode_runtime::releases;
-use fednode_store::whole_file;
 
 use crate::home::{AGGREGATOR, DEFAULT_STATES};
 use fednode_cli::failure::{OrFail, fail};
@@ -153,7 +153,7 @@ fn federation_of(state: &Path) -> io::Result<Option<String>> {
 
 /// Makes the folder of the next run, with what is kept.
 fn prepare(state: &Path, ready: &Path) -> io::Result<()> {
-    fednode_store::owner::make_folders(ready)?;
+    fednode_files::owner::make_folders(ready)?;
     for name in KEPT {
         match fs::read(state.join(name)) {
             // Nobody else may read it, and a full disk must not leave half a key.

@@ -1,9 +1,8 @@
 //! Whose the files are that are written here.
 //!
-//! An administrator runs commands as root in the folder of a service that runs as another user. The service must still
-//! be able to read what such a command has written. Whatever takes the place of a file keeps its owner, and what root
-//! makes in somebody else's folder is that one's. `fednode-net` has the same for its own files, since neither of the
-//! two crates uses the other.
+//! An administrator runs commands as root in the folder of a service that runs as another user. The service must still be able
+//! to read what such a command has written. Whatever takes the place of a file keeps its owner. What root makes in somebody
+//! else's folder is that one's.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Write};
@@ -15,7 +14,7 @@ const ROOT: u32 = 0;
 
 /// Gives a draft the owner and the group of the file whose place it is to take. Of a new file they are those of its
 /// folder, if root makes it.
-pub(crate) fn keep(draft: &File, place: &Path) {
+pub fn keep(draft: &File, place: &Path) {
     let Ok(made) = draft.metadata() else { return };
     match fs::metadata(place) {
         // Nobody but root could give it back.
