@@ -179,13 +179,10 @@ pub(crate) const TABLE: &[Row] = &[
     },
     Row {
         about: "privacy",
-        when: "texts, other images",
-        applies: |facts| {
-            !facts.is_small_and_grey() && ![Kind::Numbers, Kind::Table].contains(&facts.kind)
-        },
+        when: "other images",
+        applies: |facts| facts.kind == Kind::Image && !facts.is_small_and_grey(),
         advice: "read what others can see before you join",
-        why: "there is no promise for texts; for images `--privacy masked+dp:4` makes one, which takes some thousand samples in \
-              all to leave any gain",
+        why: "`--privacy masked+dp:4` makes a promise, which takes some thousand samples in all to leave any gain",
         page: "docs/explanation/privacy.md",
     },
 ];

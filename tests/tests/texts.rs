@@ -104,3 +104,34 @@ fn texts_of_two_owners_become_models_that_read_a_line() {
         .collect();
     assert_eq!(names, ["ships", "metal"]);
 }
+
+/// Whoever brings texts of its own is protected without a word, as with tables.
+#[test]
+fn a_federation_of_ones_own_texts_is_masked_and_has_noise() {
+    let folder = tempfile::tempdir().unwrap();
+    let table = texts(folder.path(), "ann", 0..180);
+    let words = folder.path().join("words.txt");
+    let init = |data: &str| {
+        let mut init = fednode();
+        init.args(["init", "--json", "--nodes", "3", "--data", data]);
+        init.arg(folder.path().join("ward"));
+        run(init)
+    };
+    let plain = format!("text:{}", table.display());
+    assert_fails(&init(&plain), 4, &["vocabularies would differ"]);
+    json_of(&list_words(&plain, &words));
+    let source = format!("{plain},vocabulary_file={}", words.display());
+    assert_eq!(json_of(&init(&source))["privacy"], "masked+dp:4");
+    let mut privacy = fednode();
+    let spec = folder.path().join("ward/federation.toml");
+    privacy.args(["privacy", "--json", "--data", &source, "--spec"]);
+    let told = json_of(&run({
+        privacy.arg(spec);
+        privacy
+    }));
+    let published = told["attacks"][0]["published"].as_str().unwrap();
+    assert!(
+        published.starts_with("its part of a noised total"),
+        "{told}"
+    );
+}

@@ -36,7 +36,7 @@ mod serving;
 mod total;
 
 use burn::tensor::{Device, Tensor};
-use fednode_core::spec::{Architecture, Sums};
+use fednode_core::spec::Architecture;
 use fednode_core::{
     BlobId, Component, Composition, ConfigError, ExpertExchange, FederationSpec, ParamSet,
     Precision, Round, Slot,
@@ -404,14 +404,8 @@ fn features(model: &Architecture, seed: u64, device: &Device) -> Result<Features
 pub(crate) fn check(spec: &FederationSpec) -> Result<(), ConfigError> {
     let model = spec.architecture();
     let inputs: usize = model.input.iter().product();
-    let are_texts = model.vocabulary > 0;
-    let is_protected = spec.privacy.sums == Sums::Masked || spec.privacy.epsilon.is_some();
-    let are_inputs = !are_texts && !maps::suit(&model);
-    let text = if are_texts && is_protected {
-        "profile `agreement` has neither masks nor a promise for texts: leave out `--privacy`, or take \
-         `--privacy masked` with algorithm `fedavg` or `fedper`"
-            .to_owned()
-    } else if are_inputs && inputs > MOST_INPUTS {
+    let are_inputs = model.vocabulary == 0 && !maps::suit(&model);
+    let text = if are_inputs && inputs > MOST_INPUTS {
         format!(
             "profile `agreement` adds up products of all columns, {MOST_INPUTS} at most, and a sample has {inputs}: \
              choose fewer columns, or another algorithm"

@@ -115,6 +115,14 @@ impl Rows {
         rows
     }
 
+    /// Puts zeros where features are left out.
+    pub(crate) fn leave_out(&mut self, is_out: &[bool]) {
+        for row in &mut self.features {
+            let marked = row.iter_mut().zip(is_out).filter(|(_, is_out)| **is_out);
+            marked.for_each(|(value, _)| *value = 0.0);
+        }
+    }
+
     /// Visits features and class of each.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&[f32], usize)> {
         let features = self.features.iter().map(Vec::as_slice);

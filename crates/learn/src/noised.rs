@@ -3,7 +3,7 @@
 //! the total of [`crate::agreement`].
 //!
 //! ```text
-//! features     maps of random filters, or numbers, on the sphere                       sphere, fednode_mix::sphere
+//! features     maps of random filters, words, or numbers, on the sphere                sphere, fednode_mix::sphere
 //! released     counts, sums and scatter of them in whole numbers, with noise        noise, fednode_privacy
 //! received     sums of peers that agree as far as noise lets see it, added up, and the own exact ones again; under masks the sum
 //!              of all nodes, once, to which each adds its share of the noise                                         crate::total
@@ -50,6 +50,7 @@ use crate::metric::LEFT_OUT;
 use crate::model::{Initial, Net};
 use crate::total;
 use crate::weights::{self, Weights};
+use crate::words::Texts;
 
 pub use canaries::Canaried;
 pub(crate) use canaries::Tested;
@@ -294,17 +295,33 @@ impl Noised {
         self.remembered.is_released = true;
     }
 
-    /// Adds up over samples, for nobody to see.
+    /// Adds up over samples, for nobody to see. Words that few texts have are left out where no noise will hide them.
     fn add_up(&self, samples: &Samples, device: &Device) -> WholeSums {
+        let rare = (self.features.are_words() && self.noise.is_none()).then(|| {
+            let mut texts = Texts::new(self.features.width());
+            self.visit(samples, device, |_, row| texts.count(row));
+            texts.rare()
+        });
         let mut exact = self.nothing();
+        self.visit(samples, device, |at, row| {
+            let class = usize::from(samples.labels[at]);
+            match &rare {
+                None => exact.add(row, class),
+                Some(rare) => exact.add(&without(row, rare), class),
+            }
+        });
+        exact
+    }
+
+    /// Calls `visit` with position and features of every sample.
+    fn visit(&self, samples: &Samples, device: &Device, mut visit: impl FnMut(usize, &[f32])) {
         for_each_batch(samples, device, |positions, inputs| {
             let features = weights::values(&self.features.of(inputs));
             let rows = features.chunks_exact(self.features.width());
             for (at, row) in positions.iter().zip(rows) {
-                exact.add(row, usize::from(samples.labels[*at as usize]));
+                visit(*at as usize, row);
             }
         });
-        exact
     }
 
     /// Keeps the own exact sums of these samples, which stay at home.
@@ -461,4 +478,12 @@ impl Noised {
         (statistics.counts, statistics.sums, statistics.scatter) = (counts, sums, scatter);
         statistics
     }
+}
+
+/// Returns features with zeros where they are left out.
+fn without(row: &[f32], left_out: &[bool]) -> Vec<f32> {
+    let pairs = row.iter().zip(left_out);
+    pairs
+        .map(|(value, is_out)| if *is_out { 0.0 } else { *value })
+        .collect()
 }

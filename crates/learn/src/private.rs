@@ -74,15 +74,17 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<(), ConfigError> {
             "does not go with `statistics.enabled`: profile `agreement` of `fedmoe-da` has statistics with noise",
         );
     }
-    if spec.architecture().vocabulary > 0 {
-        return refuse("is not for texts yet: choose data of numbers or images");
-    }
     let widest = spec.data.columns.iter().map(|column| column.levels.len());
     if widest.max() > Some(MOST_LEVELS) {
         return refuse("takes all levels of a category for alike often, 150 at most: join some");
     }
     if noised::protect(spec)? {
         return Ok(());
+    }
+    if spec.architecture().vocabulary > 0 {
+        return refuse(
+            "bounds no gradients of words, so no model of texts is trained with it: name no algorithm, so that word counts are added up",
+        );
     }
     if !ALGORITHMS.contains(&spec.algorithm.as_str()) {
         let text = format!(

@@ -29,8 +29,13 @@ pub(crate) struct Words {
 impl Words {
     /// Takes the first words of a vocabulary with so many entries.
     pub(crate) fn new(vocabulary: usize) -> Self {
+        Self::first(vocabulary, MOST)
+    }
+
+    /// Takes as many of the first words of a vocabulary at most.
+    pub(crate) fn first(vocabulary: usize, most: usize) -> Self {
         Self {
-            counted: vocabulary.saturating_sub(FIRST).clamp(1, MOST),
+            counted: vocabulary.saturating_sub(FIRST).clamp(1, most),
         }
     }
 
@@ -93,6 +98,31 @@ impl Words {
         let more = graph.add_number(counts, 1.0);
         let damped = graph.log(more);
         graph.div(damped, length)
+    }
+}
+
+/// In how many texts each word is.
+#[derive(Debug)]
+pub(crate) struct Texts(Vec<u64>);
+
+impl Texts {
+    /// Starts without any text; `width` is the number of words.
+    pub(crate) fn new(width: usize) -> Self {
+        Self(vec![0; width])
+    }
+
+    /// Counts a text by its features.
+    pub(crate) fn count(&mut self, features: &[f32]) {
+        let words = self.0.iter_mut().zip(features);
+        let present = words.filter(|(_, value)| **value > 0.0);
+        present.for_each(|(texts, _)| *texts += 1);
+    }
+
+    /// Marks the words that too few of the texts have. Where one text alone has a word, the products of that word with all
+    /// others are the text. So they do not leave a node unless noise hides them.
+    pub(crate) fn rare(self) -> Vec<bool> {
+        let are_few = |texts| texts < Vocabulary::FEWEST_TEXTS;
+        self.0.into_iter().map(are_few).collect()
     }
 }
 

@@ -7,7 +7,6 @@ mod common;
 use std::sync::Arc;
 
 use common::federation::{self as fed, data, learner, peers, update};
-use fednode_core::spec::Sums;
 use fednode_core::work::{Order, PeerExpert, Splits, Worker};
 use fednode_core::{
     ExpertId, FederationSpec, HyperValue, NodeId, ParamSet, Precision, Round, Slot,
@@ -223,11 +222,6 @@ fn settings_that_agreement_cannot_honour_are_refused() {
     assert!(refused(&paper).starts_with("`hyper.base` belongs to `matching=agreement`"));
     let halved = |spec: &mut FederationSpec| spec.transfer.precision = Precision::F16;
     assert!(refused(&halved).contains("leave `transfer.precision` at `f32`"));
-    let masked_texts = |spec: &mut FederationSpec| {
-        spec.fingerprints.vocabulary_size = 100;
-        spec.privacy.sums = Sums::Masked;
-    };
-    assert!(refused(&masked_texts).contains("neither masks nor a promise for texts"));
     let wide = |spec: &mut FederationSpec| spec.fingerprints.input = [1, 1, 2049];
     assert!(refused(&wide).contains("2048 at most, and a sample has 2049"));
     let ahead = |spec: &mut FederationSpec| {

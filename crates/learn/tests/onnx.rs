@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use common::federation::{self as fed, finish, rounds};
 use fednode_core::spec::{
-    BackboneSpec, Preset, StatisticsFeatures, StatisticsGate, TableColumn, Target, width_of,
+    BackboneSpec, Preset, StatisticsFeatures, StatisticsGate, Sums, TableColumn, Target, width_of,
 };
 use fednode_core::work::Progress;
-use fednode_core::{BlobId, FederationSpec, HyperValue, NodeId, ParamSet, Round, Served};
+use fednode_core::{BlobId, Exchange, FederationSpec, HyperValue, NodeId, ParamSet, Round, Served};
 use fednode_data::{Pixels, Samples, Split, Vocabulary};
 use fednode_learn::{
     ComputeDevice, GateInput, GateSettings, Learner, PoolSettings, algorithm, model,
@@ -546,29 +546,68 @@ fn a_number_comes_in_its_unit() {
     }
 }
 
-#[test]
-fn texts_are_read_by_their_numbers() {
-    // Some words are beyond those that are counted.
+/// 1,100 words, of which some are beyond those that are counted.
+fn words() -> Arc<Vocabulary> {
     let tokens: Vec<String> = (0..1_100).map(|word| format!("word{word}")).collect();
     let tokens: Vec<&str> = tokens.iter().map(String::as_str).collect();
-    let vocabulary = Arc::new(Vocabulary::new(&tokens).unwrap());
-    let entries = vocabulary.len();
-    let texts = |n: usize| {
-        let word = |at: usize| match at % 8 {
-            6 | 7 => Vocabulary::PADDING,
-            5 => Vocabulary::UNKNOWN,
-            4 if at.is_multiple_of(3) => 1_026 + (at % 70) as u32,
-            place => (2 + 10 * (at / 8 % 3) + (at * 7 + place) % 10) as u32,
-        };
-        let ids = (0..n * 8).map(word).collect();
-        let pixels = Pixels::Tokens {
-            ids,
-            vocabulary: Arc::clone(&vocabulary),
-        };
-        let names = (0..3).map(|class| class.to_string()).collect();
-        let labels = (0..n as u16).map(|at| at % 3).collect();
-        Samples::new([1, 1, 8], pixels, labels, names).unwrap()
+    Arc::new(Vocabulary::new(&tokens).unwrap())
+}
+
+/// Texts of three classes.
+fn texts(n: usize) -> Samples {
+    let word = |at: usize| match at % 8 {
+        6 | 7 => Vocabulary::PADDING,
+        5 => Vocabulary::UNKNOWN,
+        4 if at.is_multiple_of(3) => 1_026 + (at % 70) as u32,
+        place => (2 + 10 * (at / 8 % 3) + (at * 7 + place) % 10) as u32,
     };
+    let pixels = Pixels::Tokens {
+        ids: (0..n * 8).map(word).collect(),
+        vocabulary: words(),
+    };
+    let names = (0..3).map(|class| class.to_string()).collect();
+    let labels = (0..n as u16).map(|at| at % 3).collect();
+    Samples::new([1, 1, 8], pixels, labels, names).unwrap()
+}
+
+fn spec_of_texts(algorithm: &str, model: &str, hyper: &[(&str, &str)]) -> FederationSpec {
+    let vocabulary = words();
+    let mut spec = spec(algorithm, "mlp", hyper);
+    spec.model.name = model.into();
+    (spec.fingerprints.input, spec.fingerprints.classes) = ([1, 1, 8], 3);
+    spec.fingerprints.vocabulary_size = vocabulary.len();
+    spec.fingerprints.vocabulary = Some(vocabulary.hash().to_owned());
+    // At the usual rate the logarithms that one of the models makes of its features are of one class only.
+    spec.training.learning_rate = 0.02;
+    algorithm::fill_exchange(&mut spec).unwrap();
+    spec
+}
+
+/// What three nodes add up once, under masks, is served beside what each does alone.
+#[test]
+fn a_sum_of_words_is_in_the_file() {
+    let mut spec = spec_of_texts("fedmoe-da", "fasttext", &[("profile", "agreement")]);
+    (spec.nodes, spec.rounds, spec.privacy.sums) = (3, 1, Sums::Masked);
+    spec.exchange = Exchange::default();
+    algorithm::fill_exchange(&mut spec).unwrap();
+    let device = ComputeDevice::cpu(1).unwrap();
+    let node = |index| {
+        let split = Split {
+            train: texts(60),
+            validation: texts(12),
+            test: texts(12),
+        };
+        Learner::new(&spec, index, Arc::new(split), &device).unwrap()
+    };
+    let mut nodes: Vec<Learner> = (0..3).map(node).collect();
+    let total = fed::total(&fed::parts_of_total(&spec, &mut nodes));
+    nodes[0].adopt(Some(&total), vec![]).unwrap();
+    assert!(serves_noised(&nodes[0]), "{:?}", nodes[0].lacks());
+    assert_same("a sum", &nodes[0], "tokens", &texts(20));
+}
+
+#[test]
+fn texts_are_read_by_their_numbers() {
     for (name, model) in [
         ("fedavg", "fasttext"),
         ("lg-fedavg", "fasttext"),
@@ -580,19 +619,12 @@ fn texts_are_read_by_their_numbers() {
             .split_once(" by ")
             .map_or((model, None), |(model, profile)| (model, Some(profile)));
         let hyper = profile.map(|profile| ("profile", profile));
-        let mut spec = spec(name, "mlp", hyper.as_slice());
-        spec.model.name = model.into();
-        (spec.fingerprints.input, spec.fingerprints.classes) = ([1, 1, 8], 3);
-        spec.fingerprints.vocabulary_size = entries;
-        spec.fingerprints.vocabulary = Some(vocabulary.hash().to_owned());
-        algorithm::fill_exchange(&mut spec).unwrap();
+        let spec = spec_of_texts(name, model, hyper.as_slice());
         let split = Split {
             train: texts(40),
             validation: texts(12),
             test: texts(12),
         };
-        // At the usual rate the logarithms that one of the models makes of its features are of one class only.
-        spec.training.learning_rate = 0.02;
         let device = ComputeDevice::cpu(1).unwrap();
         let mut node = Learner::new(&spec, 0, Arc::new(split), &device).unwrap();
         for round in 1..=6 {

@@ -7,11 +7,13 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use common::federation::{finish, rounds, update};
+use common::federation::{finish, parts_of_total, rounds, total, update};
 use fednode_core::spec::{Preset, Sums, TrainingSpec};
-use fednode_core::{FederationSpec, HyperValue, NodeId, Round};
+use fednode_core::{Exchange, FederationSpec, HyperValue, NodeId, Round};
 use fednode_data::{Pixels, Samples, Split, Vocabulary};
-use fednode_learn::{ComputeDevice, LearnError, Learner, PoolSettings, Subset, algorithm};
+use fednode_learn::{
+    ComputeDevice, LearnError, Learner, NoiseKey, PoolSettings, Subset, algorithm,
+};
 
 const LENGTH: usize = 20;
 const CLASSES: usize = 4;
@@ -97,6 +99,17 @@ fn spec(algorithm: &str, model: &str) -> FederationSpec {
     spec
 }
 
+/// FedMoE-DA by agreement, with what `change` changes.
+fn agreement(model: &str, change: impl FnOnce(&mut FederationSpec)) -> FederationSpec {
+    let mut spec = spec("fedmoe-da", model);
+    let profile = HyperValue::Text("agreement".into());
+    spec.hyper.insert("profile".into(), profile);
+    change(&mut spec);
+    spec.exchange = Exchange::default();
+    algorithm::fill_exchange(&mut spec).unwrap();
+    spec
+}
+
 fn build(spec: &FederationSpec, node: u32) -> Result<Learner, LearnError> {
     Learner::new(
         spec,
@@ -166,13 +179,8 @@ fn nodes_that_add_up_their_words_know_classes_of_each_other() {
     );
 }
 
-/// Word 4 is in four texts and word 5 in five. With 60 texts of three words whose counts leave the node, nobody is told from others.
-#[test]
-fn words_of_fewer_than_five_texts_do_not_leave_a_node() {
-    let mut spec = spec("fedmoe-da", "fasttext");
-    let profile = HyperValue::Text("agreement".into());
-    spec.hyper.insert("profile".into(), profile);
-    algorithm::fill_exchange(&mut spec).unwrap();
+/// 60 texts of which four have word 4 and five have word 5, beside the words 2 and 3.
+fn with_rare_words() -> Arc<Split> {
     let mut own = texts(0, 60, 1);
     let Pixels::Tokens { vocabulary, .. } = &own.pixels else {
         unreachable!("texts are tokens");
@@ -191,13 +199,19 @@ fn words_of_fewer_than_five_texts_do_not_leave_a_node() {
         ids: ids.collect(),
         vocabulary: Arc::clone(vocabulary),
     };
-    let split = Split {
+    Arc::new(Split {
         train: own,
         validation: texts(0, 20, 2),
         test: texts(0, 20, 3),
-    };
+    })
+}
+
+/// With 60 texts of three words whose counts leave the node, nobody is told from others.
+#[test]
+fn words_of_fewer_than_five_texts_do_not_leave_a_node() {
+    let spec = agreement("fasttext", |_| ());
     let device = ComputeDevice::cpu(1).unwrap();
-    let mut node = Learner::new(&spec, 0, Arc::new(split), &device).unwrap();
+    let mut node = Learner::new(&spec, 0, with_rare_words(), &device).unwrap();
     assert_eq!(
         node.surely_exposed(),
         None,
@@ -220,21 +234,66 @@ fn words_of_fewer_than_five_texts_do_not_leave_a_node() {
     }
 }
 
+/// Under masks others see a sum of all, and a word that one text has is in it.
 #[test]
-fn masks_and_promises_are_not_for_statistics_of_texts() {
-    let mut spec = spec("fedmoe-da", "fasttext");
-    let profile = HyperValue::Text("agreement".into());
-    spec.hyper.insert("profile".into(), profile);
-    let refused = |change: fn(&mut FederationSpec)| {
-        let mut spec = spec.clone();
-        change(&mut spec);
-        algorithm::fill_exchange(&mut spec).unwrap_err().0
+fn words_of_fewer_than_five_texts_are_not_in_a_sum_either() {
+    let spec = agreement("fasttext", |spec| {
+        spec.privacy.sums = Sums::Masked;
+        (spec.nodes, spec.rounds) = (3, 1);
+    });
+    let device = ComputeDevice::cpu(1).unwrap();
+    let mut node = Learner::new(&spec, 0, with_rare_words(), &device).unwrap();
+    let published = update(&mut node, 1).shared.unwrap();
+    let numbers = published.get("noised.numbers").unwrap().values();
+    let (high, low) = numbers.split_at(numbers.len() / 2);
+    // Counts of the classes, then the sums of each class.
+    let width = 100;
+    let holds = |word: usize| {
+        let mut places = (0..CLASSES).map(|class| CLASSES + class * width + word - 2);
+        places.any(|at| high[at] != 0.0 || low[at] != 0.0)
     };
-    for error in [
-        refused(|spec| spec.privacy.sums = Sums::Masked),
-        refused(|spec| spec.privacy.epsilon = Some(4.0)),
-    ] {
-        assert!(error.contains("texts"), "{error}");
+    assert_eq!(
+        numbers.len() / 2,
+        CLASSES + CLASSES * width + width * (width + 1) / 2
+    );
+    assert_eq!([2, 3, 4, 5, 6].map(holds), [true, true, false, true, false]);
+}
+
+/// Four nodes add up their words once, with and without noise. Two of them have few texts of the classes of the other two.
+#[test]
+fn a_sum_of_words_under_masks_tells_nodes_of_classes_of_each_other() {
+    for epsilon in [None, Some(8.0)] {
+        let spec = agreement("fasttext", |spec| {
+            (spec.privacy.sums, spec.privacy.epsilon) = (Sums::Masked, epsilon);
+            (spec.nodes, spec.rounds) = (4, 2);
+        });
+        let device = ComputeDevice::cpu(1).unwrap();
+        let node = |node: u32| {
+            let split = Split {
+                train: texts(node % 2, 200, 10 + node),
+                validation: texts(node % 2, 60, 20 + node),
+                test: texts(node % 2, 150, 30 + node),
+            };
+            let mut node = Learner::new(&spec, u64::from(node), Arc::new(split), &device).unwrap();
+            node.draw_noise_from(NoiseKey::of_secret(&[7; 32]));
+            node
+        };
+        let mut nodes: Vec<Learner> = (0..4).map(node).collect();
+        let total = total(&parts_of_total(&spec, &mut nodes));
+        let right = |nodes: &[Learner]| {
+            let [right, _, all] = counts(nodes);
+            f64::from(right) / f64::from(all)
+        };
+        let alone = right(&nodes);
+        for node in &mut nodes {
+            node.adopt(Some(&total), vec![]).unwrap();
+            assert_eq!(node.lacks(), None);
+        }
+        let together = right(&nodes);
+        assert!(
+            together > alone + 0.03 && together > 0.8,
+            "{together} together, {alone} alone, epsilon {epsilon:?}"
+        );
     }
 }
 

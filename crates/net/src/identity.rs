@@ -28,8 +28,9 @@ const NOISE_DOMAIN: &[u8] = b"fednode noise secret 1\n";
 const KEY: &str = "node key";
 /// What to do without it. Removing it would end the membership.
 const WITHOUT_KEY: &str = "ask the organiser for a ticket by `fednode invite NAME --replace`, and use it with `fednode rotate-key \
-                           TICKET`: name, model and history stay; where there is no organiser move the file away, and the node \
-                           comes back as another one";
+                           TICKET`: name, model and history stay; of an aggregator move the file away, and use the ticket with \
+                           `fedboot join TICKET`; where there is no organiser move the file away, and the node comes \
+                           back as another one";
 
 /// A node's key.
 #[derive(Debug, Clone)]

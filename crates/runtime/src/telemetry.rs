@@ -41,8 +41,9 @@ pub enum TelemetryError {
 /// # Errors
 /// Fails if the filter is malformed, or logging is set up already.
 pub fn install(format: Format) -> Result<(), TelemetryError> {
+    let text = std::env::var(FILTER_VARIABLE).ok();
     let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter()?)
+        .with_env_filter(filter(text.as_deref())?)
         // A line that cannot be written is dropped: saying so on the same standard error would panic.
         .log_internal_errors(false)
         .with_ansi(format == Format::Human && io::stderr().is_terminal())
@@ -54,22 +55,42 @@ pub fn install(format: Format) -> Result<(), TelemetryError> {
     installed.map_err(|_| TelemetryError::Twice)
 }
 
-fn filter() -> Result<EnvFilter, TelemetryError> {
-    match std::env::var(FILTER_VARIABLE) {
-        Ok(text) => {
-            // A lone word is a level; taken for the name of a part it would turn off all the others.
-            let is_level = |word: &str| word.parse::<tracing::level_filters::LevelFilter>().is_ok();
-            if let Some(word) = text
-                .split(',')
-                .map(str::trim)
-                .find(|word| word.bytes().all(|b| b.is_ascii_alphanumeric()) && !is_level(word))
-            {
-                return Err(TelemetryError::Filter(format!(
-                    "`{word}` is no level: error, warn, info, debug or trace"
-                )));
-            }
-            EnvFilter::try_new(text).map_err(|error| TelemetryError::Filter(error.to_string()))
+/// Makes the filter of a text; without one, or of an empty one, the default.
+fn filter(text: Option<&str>) -> Result<EnvFilter, TelemetryError> {
+    // Service managers pass variables that somebody left empty.
+    let Some(text) = text.filter(|text| !text.trim().is_empty()) else {
+        return Ok(EnvFilter::new(DEFAULT_FILTER));
+    };
+    // A lone word is a level; taken for the name of a part it would turn off all the others.
+    let is_level = |word: &str| word.parse::<tracing::level_filters::LevelFilter>().is_ok();
+    if let Some(word) = text
+        .split(',')
+        .map(str::trim)
+        .find(|word| word.bytes().all(|b| b.is_ascii_alphanumeric()) && !is_level(word))
+    {
+        return Err(TelemetryError::Filter(format!(
+            "`{word}` is no level: error, warn, info, debug or trace"
+        )));
+    }
+    EnvFilter::try_new(text).map_err(|error| TelemetryError::Filter(error.to_string()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_filter_is_the_default() {
+        let default = filter(None).unwrap().to_string();
+        for empty in ["", "  "] {
+            assert_eq!(filter(Some(empty)).unwrap().to_string(), default);
         }
-        Err(_) => Ok(EnvFilter::new(DEFAULT_FILTER)),
+        assert_ne!(filter(Some("debug")).unwrap().to_string(), default);
+    }
+
+    #[test]
+    fn a_word_that_is_no_level_is_named() {
+        let error = filter(Some("fednode_net=trace,loud")).unwrap_err();
+        assert!(error.to_string().contains("`loud` is no level"), "{error}");
     }
 }

@@ -31,7 +31,9 @@ fn fault(text: &str) -> Option<String> {
         return Some("the file ends early, before its first key".into());
     }
     if is_written_by_init(text) && !text.lines().any(is_of_last_table) {
-        return Some(format!("the file ends early, before its table [{LAST}]"));
+        return Some(format!(
+            "the file ends early, before its table [{LAST}] (where tables were taken out by hand, take out its first line, too)"
+        ));
     }
     let error = text.parse::<toml::Table>().err()?;
     let is_cut = is_at_the_end(text, error.span()?.start);

@@ -43,10 +43,8 @@ impl Agreement {
         }
         // What the sums do not hold, such as rare words, tells an attacker nothing.
         let is_out = sums.left_out();
-        for row in members.features.iter_mut().chain(&mut others.features) {
-            let marked = row.iter_mut().zip(&is_out).filter(|(_, is_out)| **is_out);
-            marked.for_each(|(value, _)| *value = 0.0);
-        }
+        members.leave_out(&is_out);
+        others.leave_out(&is_out);
         let width = is_out.iter().filter(|is_out| !**is_out).count();
         let published = format!("second moment of {width} numbers");
         leverage(published, &sums, 0.0, [&members, &others])

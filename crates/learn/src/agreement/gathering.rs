@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use burn::tensor::Device;
 use fednode_core::Round;
-use fednode_data::{Samples, Vocabulary};
+use fednode_data::Samples;
 use fednode_mix::Statistics;
 use fednode_mix::matching::ClassMeans;
 use fednode_mix::sites::{self, Site};
@@ -14,6 +14,7 @@ use fednode_mix::statistics::{Discriminant, StatisticsError};
 use super::{Agreement, Solving, Source};
 use crate::class_statistics::{for_each_batch, upload};
 use crate::weights::{self, Weights};
+use crate::words::Texts;
 
 impl Agreement {
     /// Tells of which round the samples are that were added up.
@@ -75,25 +76,14 @@ impl Agreement {
         }
     }
 
-    /// Marks the words that too few of the samples have; a group of a class has as many. Where one text alone has a word, the
-    /// products of that word with all others are the text. So they do not leave the node. Nothing where samples are no texts.
+    /// Marks the words that too few of the samples have; a group of a class has as many. Nothing where samples are no texts.
     fn rare_words(&self, samples: &Samples, device: &Device) -> Option<Vec<bool>> {
         if self.solving != Solving::Words {
             return None;
         }
-        let mut texts = vec![0_u64; self.width];
-        self.visit(samples, device, |_, _, features| {
-            let present = texts.iter_mut().zip(features);
-            present
-                .filter(|(_, value)| **value > 0.0)
-                .for_each(|(texts, _)| *texts += 1);
-        });
-        Some(
-            texts
-                .into_iter()
-                .map(|texts| texts < Vocabulary::FEWEST_TEXTS)
-                .collect(),
-        )
+        let mut texts = Texts::new(self.width);
+        self.visit(samples, device, |_, _, features| texts.count(features));
+        Some(texts.rare())
     }
 
     /// Returns how many numbers there are of each sample in what leaves the node.

@@ -28,8 +28,14 @@ impl Noised {
         device: &Device,
     ) -> Vec<Exposure> {
         let features = |inputs| self.features.of(inputs);
-        let [members, others] = Rows::of_both([members, others], &features, device);
+        let [mut members, mut others] = Rows::of_both([members, others], &features, device);
         let released = self.seen();
+        if self.noise.is_none() {
+            // What the sums do not hold, such as rare words, tells an attacker nothing.
+            let is_out = released.left_out();
+            members.leave_out(&is_out);
+            others.leave_out(&is_out);
+        }
         let total = released.total().round().max(1.0);
         let score = |rows: &Rows, are_usual: bool| -> Vec<f64> {
             let score = |(at, (row, class)): (usize, (&[f32], usize))| {

@@ -128,19 +128,22 @@ fn make_organiser(dir: &Path) -> anyhow::Result<Organiser> {
     organiser.or_fail(ExitCode::State)
 }
 
-/// Returns the flags with a partition: whoever prepares a federation with a table of its own wants each node to have its own,
+/// Sources that hold somebody's own files, and no data set that everybody knows.
+const OWN_FILES: [&str; 3] = ["csv", "folder", "text"];
+
+/// Returns the flags with a partition: whoever prepares a federation with files of its own wants each node to have its own,
 /// unless something else is said.
 fn with_partition(args: &Args, source: &DataSource) -> federation::Args {
     let federation = &args.federation;
     let is_said = federation.partition.is_some()
         || federation.partition_file.is_some()
         || federation.set.iter().any(|set| set.key == "data.partition");
-    let is_own_table = !is_said && source.kind().name == "csv" && args.shard.is_none();
+    let are_own = !is_said && OWN_FILES.contains(&source.kind().name) && args.shard.is_none();
     federation::Args {
         partition: federation
             .partition
             .clone()
-            .or_else(|| is_own_table.then(|| data::OWN.to_owned())),
+            .or_else(|| are_own.then(|| data::OWN.to_owned())),
         ..federation.clone()
     }
 }

@@ -105,17 +105,26 @@ impl Acting {
         } else {
             self.until
         };
-        let most = most_bytes(shared, self.round);
-        if most > self.most {
-            // Of large parts others have announced enough by now.
-            self.most = most;
-            self.fetch_counted(shared, until);
-        }
+        self.raise_most(shared, update, until);
         match self.offer(update, &shared.view) {
             Some(blob) => fetch(shared, node, blob, until),
             // Where slices of it are fetched by others, nothing else would wake this one.
             None if shared.spec.round.slices > 1 => self.close_if_ready(shared),
             None => {}
+        }
+    }
+
+    /// Raises the most bytes that a part can have once enough others announced as much, and fetches what is small enough then.
+    fn raise_most(&mut self, shared: &mut Shared, update: Update<'_>, until: Timestamp) {
+        let size = update.local.shared.map_or(0, |part| part.size);
+        // The bound is four times another part. So smaller ones leave it as it is, and not all are looked at each time.
+        if size.saturating_mul(4) <= self.most {
+            return;
+        }
+        let most = most_bytes(shared, self.round);
+        if most > self.most {
+            self.most = most;
+            self.fetch_counted(shared, until);
         }
     }
 
