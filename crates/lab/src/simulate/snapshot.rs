@@ -159,9 +159,7 @@ pub(super) fn read(path: &Path, settings: &Value) -> anyhow::Result<Option<Snaps
         ));
     }
     let then: Value = serde_json::from_str(&head.settings).map_err(|_| damaged(Fault::Damaged))?;
-    // Numbers that went through text are compared with numbers that went through text.
-    let now: Value = serde_json::from_str(&settings.to_string()).unwrap_or_default();
-    if let Some(difference) = difference("", &then, &now) {
+    if let Some(difference) = difference(&then, settings) {
         let text = format!(
             "`{shown}` is of a run with {difference}: name another --out, or remove it to begin anew"
         );
