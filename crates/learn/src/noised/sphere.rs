@@ -42,7 +42,7 @@ static KNOWN: Mutex<BTreeMap<Kind, Arc<Sphere>>> = Mutex::new(BTreeMap::new());
 /// What is made of inputs before they are turned.
 enum First {
     /// Of images, their maps less m0, `[1, maps]`.
-    Maps(RandomMaps, Tensor<2>),
+    Maps(Box<RandomMaps>, Tensor<2>),
     /// Of texts, how often each word is there.
     Words(Words),
     /// Numbers stay as they are.
@@ -80,7 +80,7 @@ impl OnSphere {
         let (from, width) = (sphere.mean.len(), sphere.width());
         let mean = floats(&sphere.mean, [1, from], device);
         Ok(Self {
-            first: First::Maps(maps, mean),
+            first: First::Maps(Box::new(maps), mean),
             directions: floats(&sphere.directions, [width, from], device).transpose(),
             beside: Tensor::zeros([1, width], device),
         })
