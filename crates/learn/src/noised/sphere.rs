@@ -42,7 +42,7 @@ static KNOWN: Mutex<BTreeMap<Kind, Arc<Sphere>>> = Mutex::new(BTreeMap::new());
 /// What is made of inputs before they are turned.
 enum First {
     /// Of images, their maps less m0, `[1, maps]`.
-    Maps(Box<RandomMaps>, Tensor<2>),
+    Maps(Box<(RandomMaps, Tensor<2>)>),
     /// Of texts, how often each word is there.
     Words(Words),
     /// Numbers stay as they are.
@@ -80,7 +80,7 @@ impl OnSphere {
         let (from, width) = (sphere.mean.len(), sphere.width());
         let mean = floats(&sphere.mean, [1, from], device);
         Ok(Self {
-            first: First::Maps(Box::new(maps), mean),
+            first: First::Maps(Box::new((maps, mean))),
             directions: floats(&sphere.directions, [width, from], device).transpose(),
             beside: Tensor::zeros([1, width], device),
         })
@@ -149,7 +149,8 @@ impl OnSphere {
     /// Returns the features of a batch, `[batch, width]`.
     pub(super) fn of(&self, inputs: Tensor<2>) -> Tensor<2> {
         let rows = match &self.first {
-            First::Maps(maps, mean) => {
+            First::Maps(of_images) => {
+                let (maps, mean) = &**of_images;
                 unit(maps.features(inputs).clamp_min(0.0).sqrt()) - mean.clone()
             }
             First::Words(words) => words.features(&inputs),
@@ -162,7 +163,8 @@ impl OnSphere {
     pub(super) fn emit(&self, graph: &mut Graph, inputs: Value) -> Value {
         let [from, width] = self.directions.dims();
         let rows = match &self.first {
-            First::Maps(maps, mean) => {
+            First::Maps(of_images) => {
+                let (maps, mean) = &**of_images;
                 let maps = maps.emit(graph, inputs);
                 let positive = graph.relu(maps);
                 let roots = graph.sqrt(positive);
