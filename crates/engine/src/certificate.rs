@@ -125,6 +125,7 @@ pub fn confirm_slices<'a>(
     for (slice, pair) in (0..).zip(global.slices.chunks_exact(2)) {
         let has_turn =
             |(node, _): &(NodeId, AdvertId)| line.turn(*node, slice, slicing) != Turn::Never;
+        // One alone could say any mean, and so could two who choose each other. So a draw says whose turn it is.
         if pair[0].0 == pair[1].0 || !pair.iter().all(has_turn) {
             return is_false("a slice of its mean is not of two whose turn it was");
         }
@@ -193,6 +194,7 @@ fn counted_so<'a>(member: &Member, advert: &'a Accepted, global: &Global) -> Opt
     let Body::Local(local) = &advert.body else {
         return None;
     };
+    // An update counts after the closing that it was trained from. Else old ones could be counted again.
     let is_so = advert.author == member.node
         && local.shared == Some(member.shared)
         && (local.follows, local.parent) == (global.previous, global.parent);

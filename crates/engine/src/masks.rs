@@ -78,6 +78,7 @@ impl Sums {
     pub fn are_in(&self, round: Round) -> bool {
         match self.once {
             Some(once) => once.round == round,
+            // Offers are made in the round before. The first round has none before it, and an end forgets all.
             None => round > Round(1) && !self.ends.are_after(Round(round.0 - 1)),
         }
     }
@@ -142,6 +143,7 @@ impl Sum {
         }
         for member in &global.members {
             let advert = signed(member)?;
+            // Closings name updates alone. Anything else is a fault that the follower finds by itself.
             let Body::Local(local) = &advert.body else {
                 continue;
             };
@@ -171,6 +173,7 @@ impl Sum {
     /// Returns the roster, if there are enough members for one.
     pub fn roster(&self) -> Option<&Arc<Roster>> {
         let made = || turn::roster(self.context(), self.offers.clone(), self.of.grouping());
+        // Having none is remembered, too: offers that a closing counted do not change.
         let roster = self.roster.get_or_init(|| {
             let roster = made().ok()?;
             (roster.len() >= self.fewest()).then(|| Arc::new(roster))

@@ -228,6 +228,7 @@ impl Trials {
                 continue;
             }
             if !arrival.is_held() {
+                // Without one part there is another mean, which says nothing of the signed one.
                 steps.push(Step::Impossible(trial.number));
                 continue;
             }

@@ -83,7 +83,7 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     }
     if spec.architecture().vocabulary > 0 {
         return refuse(
-            "bounds no gradients of words, so no model of texts is trained with it: name no algorithm, so that word counts are added up",
+            "trains no model of texts, since gradients of words have no bound: name no algorithm, and counts of words are added up",
         );
     }
     if !ALGORITHMS.contains(&spec.algorithm.as_str()) {

@@ -351,7 +351,7 @@ fn what_a_promise_does_not_cover_is_refused() {
             trained(spec, "fedavg");
             spec.model.name = "resnet-8".into();
         }),
-        ("bounds no gradients of words", |spec| {
+        ("gradients of words have no bound", |spec| {
             trained(spec, "fedavg");
             spec.model.name = "fasttext".into();
             spec.fingerprints.input = [1, 1, 30];

@@ -272,6 +272,7 @@ impl RoundBook {
         traffic: Traffic,
         evaluated_locally: bool,
     ) {
+        // The oldest goes: rounds that nobody closed in all that time will hardly be closed now.
         while self.open.len() >= MAX_OPEN {
             self.open.pop_first();
         }

@@ -84,6 +84,7 @@ impl Closer {
         if !self.schedule.masks() {
             return self.order_mean(base, seed).map(Step::Average);
         }
+        // What an order brings decides what comes next, so there is one at a time.
         if self.is_averaging {
             return None;
         }
@@ -92,10 +93,12 @@ impl Closer {
         }
         let (round, members) = self.members(base, seed);
         let sum = around.chain.sum(around.view, round)?;
+        // Members agree to one set of survivors. Another proposal would get no words.
         if let Some(proposal) = standing(&sum, base, around) {
             self.take_over(round, proposal, around.now);
             return self.open(around).map(Step::Average);
         }
+        // One part without its mask, or with one that nobody takes off, would make the sum a random number.
         let admits = |member: &Member| sum.admits(member.node, member.shared.id, base.parent);
         let members: Vec<Member> = members.into_iter().filter(admits).collect();
         let adverts: Vec<AdvertId> = members.iter().map(|member| member.advert).collect();
@@ -104,6 +107,7 @@ impl Closer {
             return None;
         }
         let masked = match sum.survivors(&members) {
+            // Nobody is on the roster, so all parts are the mean that they started from. There is nothing to unmask.
             None => Masked::Open {
                 sum: Sum::clone(&sum),
                 words: Vec::new(),
@@ -112,6 +116,7 @@ impl Closer {
                 tracing::debug!(%round, reason, "a masked sum has too few parts");
                 return None;
             }
+            // Parts are looked at first: members cannot agree to others once one of these turns out not to fit.
             Some(Ok(_)) if adverts == self.masked.looked_at => {
                 return Some(self.propose(base, round, members, around));
             }
@@ -156,6 +161,7 @@ impl Closer {
     /// Orders the mean once enough members have said what takes the masks off.
     fn open(&mut self, around: Surroundings<'_>) -> Option<AverageOrder> {
         let proposed = self.masked.proposed.as_mut()?;
+        // Members agreed to these survivors and to no others, so this round has no other sum.
         if proposed.has_failed {
             return None;
         }
@@ -176,6 +182,7 @@ impl Closer {
             tracing::debug!(%round, %reason, "a masked sum waits for words");
             return None;
         }
+        // Whoever follows the closing opens the sum by the words that it names. A false one would make it fail there.
         let is_true = |author| said.iter().any(|(node, _)| *node == author);
         let used = words.iter().filter(|word| is_true(word.author));
         proposed.used = used.map(|word| (word.author, word.advert)).collect();

@@ -84,6 +84,7 @@ impl Closer {
                 purpose: JoinPurpose::Close,
                 slices: slices.map(named).collect(),
                 closer: None,
+                // Slices that came at the last moment have a grace time to be fetched, too.
                 until: proposed.until.max(around.now + self.spec.round.grace()),
             };
             proposed.used = used;
@@ -164,6 +165,7 @@ impl Closer {
                 wanted.push((*node, offer.shared));
             }
         }
+        // Parts that others average count as held. From here on they are fetched.
         self.n_held -= wanted.len();
         self.n_wanted += wanted.len();
         Step::Fetch(wanted)

@@ -98,6 +98,7 @@ fn open<'a>(
         heard.map_err(|fault| format!("{}: {fault}", author.letters()))?;
     }
     let opening = unmasking.open().map_err(|still| still.to_string())?;
+    // Masks come off sums alone: no single part is ever without them.
     for (group, sum) in sums.iter_mut().enumerate() {
         opening.clear(group, sum, 0);
     }
@@ -142,6 +143,7 @@ fn add_up<'a>(
         let sum = group.and_then(|group| sums.get_mut(group));
         fixed::add(sum.ok_or("a part of a stranger")?, &vector);
     }
+    // Words are for the sum of exactly these survivors. With one part less, masks would stay on it.
     if !report.lost.is_empty() {
         return Err("parts of the sum are not here any more".to_owned());
     }

@@ -145,6 +145,7 @@ impl NodeView {
     /// Keeps what it says on the way to a mean.
     pub(super) fn keep_word(&mut self, advert: &Arc<Accepted>) {
         let words = &mut self.more.get_or_insert_default().words;
+        // A word may come by gossip and by its name. The second time it must not push out another one.
         if words.iter().all(|known| known.id != advert.id) {
             words.push(Arc::clone(advert));
             words.drain(..words.len().saturating_sub(MAX_WORDS));

@@ -15,6 +15,7 @@ impl View {
         let known = self.nodes.get(node);
         let mut words = known.into_iter().flat_map(NodeView::words);
         let heard = words.find(|word| word.id == advert);
+        // Words that a closing names are asked for one by one, and kept as evidence.
         heard.or_else(|| self.closings.evidence(advert))
     }
 
@@ -104,6 +105,7 @@ impl View {
             _ => None,
         });
         words.find_map(|word| {
+            // Without the proposal nobody knows whose masks the word should take off.
             let mut sets = self.proposals(round).filter_map(|(_, proposal)| {
                 let survivors = sum.survivors(&proposal.members)?.ok()?;
                 (survivors.id() == word.survivors).then_some(survivors)
@@ -125,6 +127,7 @@ impl View {
     }
 
     fn words_of(&self, round: Round) -> impl Iterator<Item = &Accepted> {
+        // What a banned node said before it was banned does not count either.
         let trusted = self.nodes.iter().filter(|(_, view)| !view.banned);
         let words = trusted.flat_map(|(_, view)| view.words());
         words.filter(move |word| word.round == round)

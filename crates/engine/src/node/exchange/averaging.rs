@@ -70,6 +70,7 @@ impl Averaging {
                 let order = job.order(shared, round, slice);
                 shared.outbox.push(Output::Slice(Box::new(order)));
             }
+            // Means are computed alike everywhere, to the bit. So another mean of the same parts is a lie.
             let liars = slices::counted(&said, &line, job.slicing);
             let liars = liars.filter(|said| job.contradicts(said.slice, said.mean));
             for liar in liars.map(|said| said.author) {
@@ -197,6 +198,7 @@ impl Job {
                 let means = words.filter(|said| said.slice == *slice);
                 let means: Vec<BlobId> = means.map(|said| said.mean.id).collect();
                 let agree = means.windows(2).all(|pair| pair[0] == pair[1]);
+                // Where two disagree a third decides, and where two are late somebody else helps.
                 !agree || is_late && means.len() < 2
             }
             Turn::Never => false,
