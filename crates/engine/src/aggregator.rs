@@ -128,6 +128,7 @@ impl Aggregator {
             draws: spec.draw_seed(),
             broadcast_set: BroadcastSet::of(&spec),
             me,
+            // It mixes no experts, so it needs no older ones to stand in.
             view: View::new(2),
             chain: Follower::new(head, masked),
             open: OpenRound::new(&spec, &schedule, Timestamp::default()),
@@ -396,6 +397,7 @@ impl Aggregator {
         self.unproven.clear();
         self.open = OpenRound::new(&self.spec, &self.schedule, self.now);
         for update in self.view.nodes().newest_adverts() {
+            // What follows another closing cannot be counted beside these.
             if let Some(update) = Update::of(&update)
                 && update.local.follows == Some(closing)
             {
@@ -422,6 +424,7 @@ impl Aggregator {
             return;
         }
         if self.open.closer.has_proposed() {
+            // Members were asked already, so nobody else is waited for or counted.
             return self.order_mean();
         }
         let expected = self.renew_expected();

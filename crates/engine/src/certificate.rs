@@ -39,6 +39,7 @@ pub fn confirm<'a>(
             continue;
         };
         let Some(local) = counted_so(member, advert, global) else {
+            // Whatever is lacking cannot make it true, so nothing else is waited for.
             let node = member.node.letters();
             return Confirmation::False(format!(
                 "it counts {node} otherwise than that node signed"
@@ -58,6 +59,7 @@ pub fn confirm<'a>(
     let weighting = schedule.weighting(round, &spec.exchange);
     let due = weights(&samples, weighting, spec.round.max_weight);
     let members = global.members.iter();
+    // Compared to the bit: all work weights out from the same signed samples in the same way.
     if members.zip(due).any(|(member, due)| member.weight != due) {
         return Confirmation::False("it weighs its members otherwise than all must".to_owned());
     }
@@ -91,6 +93,7 @@ pub fn confirm_masks<'a>(
             None => lacking.push((*node, *advert)),
         }
     }
+    // A word that is not here may take the last masks off, so the others alone convict nobody.
     if !lacking.is_empty() {
         return Confirmation::Lacking(lacking);
     }
@@ -159,6 +162,7 @@ pub fn slices_of<'a>(
     let of = proposal_of(global).id(round);
     let pairs = (0..).zip(global.slices.chunks_exact(2));
     let slices = pairs.map(|(slice, pair)| {
+        // A closing is confirmed only if both say the same slice, so the word of one is enough.
         let [(node, advert), (other, _)] = [pair[0], pair[1]];
         let mean = slice_of(said(node, advert)?, node, (round, of, slice))?;
         Some(([node, other], mean))

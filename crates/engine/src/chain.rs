@@ -93,6 +93,7 @@ impl Judge<'_> {
         // What follows the head is good without it, but where something else is odd.
         let backing = OnceCell::new();
         let is_stronger = || self.is_stronger(said, backing.get_or_init(|| self.backing(said)));
+        // Votes come before signatures. Else a chain that nobody follows would make all ask for its adverts.
         if !follows && !is_stronger() {
             let may_gain = |backing| self.may_gain(said, backing);
             return if backing.get().is_some_and(may_gain) {
@@ -168,6 +169,7 @@ impl Judge<'_> {
     /// Tells whether a round with this parent goes on from the head.
     fn is_parent(&self, parent: Lineage) -> bool {
         let mean = self.head.mean.map(|mean| mean.id);
+        // Before the first part comes an aggregator does not know what everybody starts from.
         mean.or(self.initial).is_none_or(|mean| mean == parent)
     }
 
@@ -197,6 +199,7 @@ impl Judge<'_> {
 
     /// Returns the closing that a proposal leads to, without a mean; `None` if it does not follow this machine's closed round.
     fn next_as_proposed(&self, proposal: &Proposal) -> Option<Global> {
+        // The mean is not known yet. One of no bytes breaks no bound of size.
         let mean = BlobRef {
             id: proposal.parent,
             size: 0,
@@ -241,6 +244,7 @@ impl Judge<'_> {
         match self.confirm_members(round, &closing) {
             Confirmation::False(falsehood) => Verdict::False(falsehood),
             Confirmation::Lacking(lacking) => Verdict::Unconfirmed(lacking_of(&lacking, author)),
+            // A member agrees once in a round. Having agreed to too few, it could not agree to more.
             Confirmation::Full if self.is_enough_to_add_up(author, round, &closing.members) => {
                 Verdict::Next
             }

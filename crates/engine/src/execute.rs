@@ -80,6 +80,7 @@ pub fn merge(
             _ if expert == own_id => Some(Arc::clone(&own)),
             _ => accepted.get(&expert).cloned(),
         };
+        // A row that cannot be mixed leaves the own expert as it is.
         let Ok(merged) = mix::merge_row(row, &mut available) else {
             continue;
         };
@@ -181,6 +182,7 @@ fn hand_over(
     let peer = |source: &Source| {
         let params = Arc::clone(accepted.get(&source.expert)?);
         let weight = source.weight / total;
+        // Without any weight in the row the shares would be no numbers.
         weight.is_finite().then_some(PeerExpert {
             expert: source.expert,
             weight,

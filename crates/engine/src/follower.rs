@@ -276,8 +276,10 @@ impl Follower {
         global: &Global,
         counts_again: bool,
     ) {
+        // Before the head moves: what both chains have in common is found from the old one.
         let fork = Fork::of(view, &self.head, global.id(round), global);
         self.head = Head::of(round, global, fork.ancestors(), counts_again);
+        // Put together now, since the view forgets after some rounds what members signed.
         let signed = |member: &_| view.signed(member);
         let sums = self.masked.as_ref();
         let sum = sums.and_then(|sums| Sum::after(sums, (round, global), signed));

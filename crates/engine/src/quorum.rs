@@ -101,6 +101,7 @@ impl Judge<'_> {
         }
         // Whoever judges may be the aggregator itself.
         if self.aggregates || view.company().has_aggregator() {
+            // Until then the aggregator may still wait for stragglers.
             return self.patience() == Patience::DeadlineOver;
         }
         let seed = self.spec.draw_seed();
@@ -108,6 +109,7 @@ impl Judge<'_> {
         let follows = |local: &Local| local.follows == self.head.closing;
         let line = view.nodes().locals(round);
         let before = line.filter(|(node, local)| follows(local) && rank(*node) < rank(author));
+        // The turn of a doubted node is the last one, so that it keeps nobody else from closing.
         let places = if is_good(author) {
             before.count()
         } else {
@@ -202,6 +204,7 @@ impl Judge<'_> {
         let heard = self.view.nodes().locals(round);
         let heard = heard.filter(|(node, local)| {
             let is_one = self.broadcast_set.contains(*node, round);
+            // Who publishes no part cannot be counted, so it must not make the others too few.
             is_one && local.shared.is_some() && is_meant(local) && !self.view.is_doubtful(*node)
         });
         heard.count()

@@ -215,9 +215,11 @@ impl Line {
         };
         // The first of the line have a slice each. Those after them have the second turns, as far as they go.
         let second = match slicing.n_slices() as usize % all {
+            // A step of none would name the first member twice.
             0 => 1 % all,
             step => step,
         };
+        // Of two members there is no third: its place is that of one who has its turn anyway.
         let third = match (second + 1) % all {
             0 => 1 % all,
             step => step,
@@ -257,6 +259,7 @@ pub(crate) fn complete(
         let words = counted.clone().filter(move |said| said.slice == slice);
         let other = |one: &SaidSlice| {
             let mut others = words.clone();
+            // In the order of authors, so that nobody is a pair with itself and each pair is looked at once.
             let two = others.find(|two| two.author > one.author && two.mean == one.mean)?;
             Some([*one, *two])
         };

@@ -155,6 +155,7 @@ impl State {
 
     /// Tells whether the node has been in rounds that this spec does not know of.
     pub fn is_past(&self, spec: &FederationSpec) -> bool {
+        // It was about to begin the first round that was added after the last one that is known here.
         let begins_after = self.phase == Phase::Joining && self.round.0 == spec.rounds;
         self.round.0 > spec.rounds || begins_after
     }

@@ -70,6 +70,7 @@ impl Stragglers {
         }
         let free = before.map_or(Timestamp::default(), |before| before.at);
         let took = began.map(|began| now.since(began.max(free)));
+        // Nobody knows when that round began, so what it took before is the best guess.
         let took = took.or(before.and_then(|before| before.took));
         let spoken = Spoken {
             at: now,
@@ -106,6 +107,7 @@ impl Stragglers {
 
     /// A round is closed. Some of those who were expected in it have said nothing.
     pub(crate) fn note_silent(&mut self, expected: impl Iterator<Item = NodeId>) {
+        // Whoever follows the newest of them has spoken in the round that ends now.
         let older = self.closings.len().saturating_sub(1);
         let older: Vec<_> = self
             .closings
@@ -143,6 +145,7 @@ impl Stragglers {
             let Some(spoken) = self.members.get(&node) else {
                 return closing.is_none().then_some(latest);
             };
+            // Without a time of this member nobody can say how long to wait for it.
             let (start, took) = (spoken.at.max(began), spoken.took?);
             let is_in_time = start + took <= latest;
             (!spoken.is_silent && is_in_time).then(|| (start + took * 2).min(latest))

@@ -80,6 +80,7 @@ impl Judge<'_> {
     /// Tells whether the head is to be left for a closing of another chain, or of a later round of its own.
     pub(crate) fn is_stronger(&self, said: Announced<'_>, backing: &Backing) -> bool {
         let Backing { fork, votes } = backing;
+        // A true closing can be made of old updates, too. Without a vote for it nobody is led away.
         if votes.theirs == 0 {
             return false;
         }
@@ -103,6 +104,7 @@ impl Judge<'_> {
         let counted = members.filter(|member| !self.view.is_banned(member.node));
         let counted = counted.count();
         let before = said.global.previous.and_then(|id| self.view.closing(id));
+        // The quorum of a closing that was not heard is not known. Then most of all must do.
         let quorum = before.map_or(0, |before| self.spec.round.quorum_of(before.members.len()));
         2 * counted > all && counted >= quorum
     }

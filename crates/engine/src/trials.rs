@@ -182,6 +182,7 @@ impl Trials {
         self.trials.push(Trial {
             number: self.count,
             closed,
+            // Whoever carries the order out fetches the slices, so no part is waited for here.
             awaited: BTreeSet::new(),
             accuser,
             outcome: Outcome::Open,
@@ -199,6 +200,7 @@ impl Trials {
         masked: Option<Box<Masked>>,
     ) -> Vec<(NodeId, BlobRef)> {
         let members = &closed.global.members;
+        // These parts are in no sum. The trial must not fail because one of them is gone.
         let left_out = masked
             .as_ref()
             .map_or_else(BTreeSet::new, |masked| masked.sum().left_out(members));

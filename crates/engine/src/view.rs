@@ -77,6 +77,7 @@ impl View {
             doubts: Doubts::default(),
             holdups: HoldUps::default(),
             withdrawn: Withdrawn::default(),
+            // Whoever is a round ahead is counted with its update before that.
             keep_rounds: keep_rounds.max(2),
         }
     }
@@ -164,6 +165,7 @@ impl View {
         }
         if self.closings.is_full(advert.author) {
             let others = self.nodes.newest_updates();
+            // Its own word does not count, or nothing that it says would ever give way.
             let others = others.filter(|update| update.node != advert.author);
             let followed = others.filter_map(|update| update.local.follows).collect();
             self.closings.make_room(advert.author, &followed);
@@ -179,6 +181,7 @@ impl View {
         view.connected = Some(role);
         view.lost = false;
         view.met = Some(role);
+        // A connection changes neither: whoever left is back once it speaks.
         if view.banned || view.left {
             return;
         }
@@ -264,6 +267,7 @@ impl View {
             self.doubts.lift(|node| nodes.get(node).is_some_and(offers));
             return;
         }
+        // Whoever announces a part must be able to serve it, also if others announce the same one.
         let owners = nodes.iter().filter(|(_, view)| offers(view));
         let owners: Vec<NodeId> = owners.map(|(node, _)| node).collect();
         owners.into_iter().for_each(|node| self.doubt(node));
@@ -319,6 +323,7 @@ impl View {
     pub(crate) fn nobody_elses(&self, author: NodeId, blobs: &[BlobId]) -> Vec<BlobId> {
         let others = self.nodes.iter().filter(|(node, _)| *node != author);
         let said = others.flat_map(|(_, view)| view.blobs());
+        // A closing that is known may still be audited, and that takes its parts.
         let closed = self.globals().flat_map(|Announced { global, .. }| {
             global
                 .members

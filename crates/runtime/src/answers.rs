@@ -135,6 +135,7 @@ impl<M: Machine> Driver<'_, M> {
             Answer::Published(result) => {
                 match self.publisher.published(&mut self.base, result) {
                     Some(signed) => self.receive(signed),
+                    // It may have been the answer to a withdrawal, which is then due again.
                     None => self.withdrawals.not_published(),
                 }
                 self.publisher.publish_next(&mut self.base);
@@ -154,6 +155,7 @@ impl<M: Machine> Driver<'_, M> {
                 self.desk.book.saved(round, took);
                 self.keeper.copied(&mut self.base, snapshot);
             }
+            // Without its trainer the member can neither train nor save, so there is nothing to go on with.
             Answer::NotCopied(error) => {
                 self.keeper.saving.not_copied();
                 return Err(error.into());
@@ -161,6 +163,7 @@ impl<M: Machine> Driver<'_, M> {
             Answer::Saved(result) => self.keeper.saved(&mut self.base, &result),
             of_worker => self.on_work(of_worker)?,
         }
+        // Any answer may be the last that a record, or the end, waits for.
         self.desk.write_records(&mut self.base);
         self.advance_ending();
         Ok(())

@@ -219,6 +219,7 @@ impl Base {
                 }
             })
             .await;
+            // Also if some stay: the owner is told how many are left.
             Answer::Forgotten
         });
     }

@@ -168,6 +168,7 @@ impl Keeper {
         let snapshot = Snapshot {
             number: self.saving.order(),
             meta: Meta {
+                // Made only now: a save that is ordered during training needs no state yet.
                 machine: machine(),
                 own: self.own.clone(),
                 books: desk.book.pages(),

@@ -248,6 +248,7 @@ impl Desk {
         let Some(card) = self
             .card
             .as_mut()
+            // A card without a sender is one that never changes, which is no error.
             .filter(|card| card.has_changed().unwrap_or(false))
         else {
             return;
@@ -316,6 +317,7 @@ async fn train(
     };
     // The mean that all started from tells nothing of this node.
     let is_release = !matches!(published.part, SharedPart::StandIn(_));
+    // After the masks: a part that takes none is not published, so it must not cost any of the budget.
     let update = if is_release {
         admitted(releases, update).await
     } else {
@@ -358,6 +360,7 @@ async fn admitted(
     let when = fednode_net::now().0 / 1000;
     let mut has_waited = false;
     loop {
+        // The update goes to the thread and comes back, since a copy would take its memory twice.
         let ours = releases.clone();
         let entering = on_worker(move || (ours.admit(&update.value, when), update));
         let entered;

@@ -26,6 +26,7 @@ impl Drift {
     /// Takes note of a round. Returns what there is to say, once until the loss has come down again.
     pub(crate) fn heed(&mut self, record: &RoundRecord) -> Option<String> {
         let loss = record.validation.map(|score| score.loss);
+        // A loss that is no number would take the place of the least one.
         let loss = loss.filter(|loss| loss.is_finite())?;
         let Some((least_in, least)) = self.least.filter(|(_, least)| *least < loss) else {
             (self.least, self.larger) = (Some((record.round, loss)), 0);

@@ -192,6 +192,7 @@ impl<'p, M: Machine> Driver<'p, M> {
         let report = self.machine.training_state().and_then(|state| state.report);
         let known = work::known_to_others(self.kept_blobs(), report.as_ref());
         let mut own: Vec<BlobId> = known.into_iter().collect();
+        // A blob may be lost since. Peers that are told of it would ask for it in vain.
         own.retain(|blob| self.base.blobs.held(blob).is_some());
         self.base.announce(own);
     }
@@ -223,6 +224,7 @@ impl<'p, M: Machine> Driver<'p, M> {
         let wake = tokio::time::sleep_until(self.base.clock.instant_of(wake));
         let stop = self.process.stop().clone();
         tokio::select! {
+            // In this order: a flood of events must keep neither a stop nor a timer nor people waiting.
             biased;
             () = stop.cancelled() => Happening::Stop,
             () = wake => Happening::Time,
@@ -324,6 +326,7 @@ impl<'p, M: Machine> Driver<'p, M> {
                 self.desk.book.closed(*round, closing);
                 let head = self.machine.status(self.base.now()).head;
                 self.base.enter_closed(*round, head, *by, *members);
+                // An aggregator neither trains nor rests, so its garbage goes when a round is closed.
                 if self.base.role == Role::Aggregator {
                     self.collect_garbage();
                 }

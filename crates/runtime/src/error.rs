@@ -61,6 +61,7 @@ impl RunError {
     /// Returns the exit code for a process that ends with this.
     pub const fn exit_code(&self) -> ExitCode {
         match self {
+            // The owner's budget is a setting: no restart helps before somebody changes it.
             Self::Configuration(_) | Self::Trainer(WorkError::Withheld(_)) => {
                 ExitCode::Configuration
             }

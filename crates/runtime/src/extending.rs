@@ -41,6 +41,7 @@ pub fn extended(
     (state, organiser): (&Path, Option<&Path>),
     done: Round,
 ) -> Result<FederationSpec, RunError> {
+    // A program that has just started names no end. The final model shows which one a node is done with.
     let done = done.max(final_model::end_of(state, spec.id()));
     let Some(id) = spec.organiser else {
         return Ok(spec.extended_by([], done).spec);
@@ -117,6 +118,7 @@ impl MoreRounds {
         if self.looked_at == Some(reached) {
             return None;
         }
+        // Statements are never changed, so a higher number is the only news there can be.
         self.looked_at = Some(reached);
         if spec.endless {
             let end = book.last_change(spec);
@@ -180,6 +182,7 @@ impl MoreRounds {
         let round = |node: NodeId| self.beyond.get(&node).copied().unwrap_or(Round::ZERO);
         let mut rounds: Vec<Round> = here.map(round).collect();
         rounds.sort_unstable_by(|a, b| b.cmp(a));
+        // Half of them is not most. Of two that differ the lower round counts.
         rounds.get(rounds.len() / 2).copied()
     }
 

@@ -79,6 +79,7 @@ pub(crate) fn write(state: &Path, model: &ParamSet, card: &ModelCard) -> io::Res
     let folder = state.join(FOLDER);
     fs::create_dir_all(&folder)?;
     whole_file::write(&folder.join("model.safetensors"), &model.to_bytes())?;
+    // The card last: where it is, the model beside it is whole.
     let mut json = serde_json::to_vec_pretty(card)?;
     json.push(b'\n');
     whole_file::write(&folder.join("card.json"), &json)

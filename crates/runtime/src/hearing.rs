@@ -79,6 +79,7 @@ impl<M: Machine> Driver<'_, M> {
 
     fn on_presence(&mut self, node: NodeId, role: Role) {
         let at = self.base.now();
+        // Asked before the node counts as present: whoever is present is known already.
         let served = self.ending.served_for(at);
         if served.is_some_and(|served| served >= SETTLED) {
             self.standing.note_latecomer(node);
@@ -125,6 +126,7 @@ impl<M: Machine> Driver<'_, M> {
             self.base
                 .warn(format!("no exchange with {address}: {refusal}"));
         }
+        // One refusal is no reason to end: another configured peer may still accept this node.
         self.standing.hopeless().map_or(Ok(()), Err)
     }
 
@@ -142,6 +144,7 @@ impl<M: Machine> Driver<'_, M> {
             self.base.remark(line);
         }
         let advert = Arc::new(Accepted { id, advert });
+        // Before the machine hears of it: the merge that it orders then must know what was taken back.
         self.hear_of_withdrawals(&advert);
         self.base.journal.add(Entry::Advert(signed));
         self.feed(Input::Advert(advert));

@@ -102,6 +102,7 @@ pub async fn rotate(ticket: &Ticket, home: &Home) -> Result<Joined, RunError> {
         _ = std::fs::remove_file(&next);
     }
     let joined = joined?;
+    // In one step: a crash leaves the old key or the new one, never none.
     std::fs::rename(&next, &key).map_err(|error| unwritable(&key, &error))?;
     Ok(joined)
 }
@@ -180,6 +181,7 @@ impl Home {
                 path.display()
             )));
         }
+        // A member that runs would go on with the key and the members that it has read.
         if !is_free(&self.state).map_err(|error| unwritable(&self.state, &error))? {
             return Err(RunError::StateContent(format!(
                 "a process runs with state folder `{}`: stop it first",
@@ -191,6 +193,7 @@ impl Home {
 
     fn write(&self, ticket: &Ticket, spec: &FederationSpec) -> Result<(), RunError> {
         let path = self.dir.join(SPEC_FILE);
+        // A spec that is there is of the same federation, and its owner may have put comments into it.
         if !path.exists() {
             whole_file::write(&path, spec.to_toml().as_bytes())
                 .map_err(|error| unwritable(&path, &error))?;

@@ -123,6 +123,7 @@ impl Journal {
     }
 
     async fn ask(&self, line: impl FnOnce(oneshot::Sender<()>) -> Line) {
+        // Unlike a line, a question is not dropped where there is no room: somebody waits for the answer.
         let (done, is_done) = oneshot::channel();
         if self.lines.send(line(done)).await.is_ok() {
             // A writer that is gone has nothing left to write.

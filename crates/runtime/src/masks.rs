@@ -92,6 +92,7 @@ impl MaskKeeper {
                 };
                 self.mask(round, roster, part, weight)?
             }
+            // Whoever is not on the roster shares no masks, so its own part would be bare.
             _ => None,
         };
         let part = masked.map_or(SharedPart::StandIn(order.parent), SharedPart::Masked);
@@ -105,6 +106,7 @@ impl MaskKeeper {
     pub(crate) fn unmask(&self, order: UnmaskOrder) -> Option<Unmask> {
         let round = order.sum.round();
         let roster = order.sum.roster()?;
+        // Taken out, not looked at: a second word for other survivors would show what they differ in.
         let secret = self.secrets().remove(&round)?;
         // A secret that was used with another roster says nothing about this one.
         if secret.used_with.is_some_and(|used| used != roster.id()) {
@@ -178,6 +180,7 @@ impl MaskKeeper {
     }
 
     fn secrets(&self) -> MutexGuard<'_, BTreeMap<Round, Secret>> {
+        // A panic leaves nothing unsafe: a secret counts as used before it is used.
         self.secrets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -69,6 +69,7 @@ async fn begin_node(
 ) -> Result<Begun<Node>, RunError> {
     let Trainer { mut worker, card } = trainer;
     let releases = Releases::new(&config.spec, config.privacy.clone(), worker.noisy_steps());
+    // Before the folder is opened: what may not be published need not be trained, and nothing is left behind.
     releases
         .check()
         .map_err(|error| RunError::Configuration(error.to_string()))?;
@@ -85,6 +86,7 @@ async fn begin_node(
         }
         initial => initial.map(|(blob, _)| blob),
     };
+    // Noise is drawn from the key. So a round that is repeated after a restart is no new release.
     worker.take_secret(&opened.identity.noise_secret());
     let no_thread = |error| RunError::Internal(format!("no thread for the trainer: {error}"));
     let thread = TrainerThread::spawn(worker).map_err(no_thread)?;
@@ -138,6 +140,7 @@ async fn begin_aggregator(
     config: MemberConfig,
     bind: Option<SocketAddr>,
 ) -> Result<Begun<Aggregator>, RunError> {
+    // An aggregator has no samples, so its checkpoints belong to no partition.
     let opened = Opened::open(&config, Role::Aggregator, String::new()).await?;
     if let Some(finished) = opened.past_of_aggregator(&config.spec)? {
         return Ok(Begun::Over(Box::new(finished)));
@@ -211,6 +214,7 @@ pub fn training_samples(state: &Path) -> Result<BTreeMap<NodeId, u32>, RunError>
     for Accepted { advert, .. } in Memories::read(&store.ledger)?.adverts() {
         if let Body::Local(local) = advert.body {
             let of_author = newest.entry(advert.author).or_default();
+            // By the author's own numbers: its clock may have been wrong.
             *of_author = (*of_author).max((advert.sequence, local.n_samples));
         }
     }

@@ -87,6 +87,7 @@ pub(crate) fn open(
     };
     if let Some(organiser) = &organiser {
         organiser.exchange(&book).map_err(unusable)?;
+        // Nobody else: a key that was revoked must not admit itself again.
         if book.role(&me, now) == Err(Absence::Unknown) {
             let name = config.name.clone().unwrap_or_else(|| default_name(role));
             organiser.admit(me, name, role, now).map_err(unusable)?;
@@ -99,6 +100,7 @@ pub(crate) fn open(
         Ok(_) => return Err(RunError::Membership(Absence::Role)),
         Err(absence) => return Err(RunError::Membership(absence)),
     }
+    // After the check: a start that is refused because of its membership changes no file of it.
     book.save(&file)
         .map_err(|error| RunError::StateContent(error.to_string()))?;
     Ok(Some(Membership {
@@ -142,6 +144,7 @@ fn organiser(folder: &Path, id: NodeId) -> Result<Organiser, RunError> {
 }
 
 pub(crate) fn call_by_name(book: &MemberBook) {
+    // Whatever the time is: former members keep their names, too.
     for (certificate, _) in book.all(Timestamp(0)) {
         names::call(certificate.node, certificate.name);
     }
@@ -172,6 +175,7 @@ impl Membership {
             let mut seen = None;
             loop {
                 let changed = tokio::time::timeout(LOOK_EVERY, changes.changed()).await;
+                // This never spins: the sender is in the book, which this task holds.
                 let is_news = matches!(changed, Ok(Ok(())));
                 if let Some(organiser) = &organiser {
                     look_at(organiser, &book, &mut seen, is_news).await;

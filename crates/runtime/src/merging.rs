@@ -55,6 +55,7 @@ impl Mixing {
             due,
         } = self;
         let evaluate = |splits: Splits| Box::pin(trainer.evaluate(splits)) as Evaluating;
+        // The mean is screened against the own part. The copy costs memory, so without a mean none is made.
         let own_shared = match order.adopt {
             Some(_) => trainer.shared().await?.value,
             None => None,
@@ -73,6 +74,7 @@ impl Mixing {
             report,
             took,
             n_sources,
+            // Parts that come now take the place of those before, and nothing is left to forget.
             forgets: before == MixedBefore::IsTakenBack && mixed.is_empty(),
             mixed,
             evaluating: None,

@@ -39,6 +39,7 @@ impl Notebook {
     pub(crate) fn remark(&mut self, at: Timestamp, text: impl Into<String>) {
         self.keep(Remark {
             at,
+            // Words of peers may be part of it, and a terminal obeys control characters.
             text: plain_line(&text.into()).into_owned(),
             is_trouble: false,
         });

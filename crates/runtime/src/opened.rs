@@ -72,6 +72,7 @@ impl Opened {
             reach::check(&config)?;
             let folder = &config.state;
             let mut store = Store::open(folder, federation, &options)?;
+            // Looked at now: the key that is made below would hide that the old one is gone.
             let has_key = key.exists();
             let newest = store.ledger.last_round();
             let newest = newest.map_err(|e| RunError::StateContent(e.to_string()))?;
@@ -116,6 +117,7 @@ impl Opened {
             return Ok(None);
         };
         let done = Round(state.round.0.saturating_sub(1).max(spec.rounds));
+        // Started again without those rounds, the member would come here again without end.
         if self.extended(spec, done).rounds <= spec.rounds {
             return Err(RunError::StateContent(format!(
                 "the checkpoint is of round {}, and of the rounds after {} nothing is known: put `members` of the state folder back",
@@ -371,8 +373,10 @@ async fn start_network(
     network.compression = config.compression;
     network.relay = config.relay;
     network.max_peers = config.max_peers;
+    // A number of its own for each life: two adverts under one number would convict this member.
     network.incarnation = store.folder.incarnation();
     network.known = memories.known;
+    // Numbers outlive their adverts: what was heard once must not pass for news after a restart.
     network.heard = memories.heard;
     let blobs = Arc::clone(&store.blobs);
     fednode_net::start(network, identity, blobs)

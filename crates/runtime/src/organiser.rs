@@ -281,6 +281,7 @@ impl Organiser {
             settings,
         };
         let extended = before.extended(&extension)?;
+        // Before anything is signed: a statement cannot be taken back.
         check(&extended)?;
         let said = Ruling::Extend(extension);
         session.book.say(&self.key, now, said)?;
@@ -364,6 +365,7 @@ impl Organiser {
         lock.lock().map_err(failed)?;
         Ok(Session {
             organiser: self,
+            // Read under the lock: another process may have changed both while this one waited.
             book: self.book()?,
             invitations: Invitations::load(self.folder.join(INVITATIONS_FILE))?,
             _lock: lock,

@@ -80,6 +80,7 @@ impl Process {
     ) -> T {
         tokio::select! {
             biased;
+            // First, so that people who ask all the time cannot hold the work up.
             done = work => done,
             never = self.answer(waits) => match never {},
         }
@@ -89,6 +90,7 @@ impl Process {
     async fn answer(&mut self, mut waits: WaitingFor) -> Infallible {
         let (begun, before) = (Instant::now(), waits.seconds);
         loop {
+            // Each time: no member's loop tells a watchdog meanwhile that the process lives.
             self.manager.waits(&waits.what);
             let Ok(request) = tokio::time::timeout(TICK, self.next()).await else {
                 continue;
@@ -113,6 +115,7 @@ impl Process {
                     let _ = answer.send(());
                     self.stop.cancel();
                 }
+                // A goodbye needs the network, which is not there between two runs.
                 Request::Leave(answer) | Request::Withdraw(answer) => drop(answer),
             }
         }
@@ -139,6 +142,7 @@ impl Process {
             past,
             control,
         } = member;
+        // One that is open stays: its address and token are in the hands of those who ask.
         self.control = control.or(self.control.take());
         Driver::new(parts, self).run(past).await
     }

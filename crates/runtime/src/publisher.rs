@@ -60,6 +60,7 @@ impl Publisher {
         let Some((round, body)) = self.waiting.pop_front() else {
             return;
         };
+        // One at a time: an advert is numbered when it is sent, and two tasks may run in either order.
         self.is_busy = true;
         let net = base.net.clone();
         base.start(async move {

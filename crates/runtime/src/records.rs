@@ -33,6 +33,7 @@ pub(crate) fn append(path: &Path, records: &[RoundRecord]) -> io::Result<()> {
         .read(true)
         .append(true)
         .open(path)?;
+    // A record on the same line as a torn one could not be read either.
     if is_torn(&mut file)? {
         file.write_all(b"\n")?;
     }
@@ -53,6 +54,7 @@ fn remove_last_of(file: &mut std::fs::File, round: Round) -> io::Result<()> {
     let mut tail = Vec::new();
     file.take(MOST_OF_A_LINE).read_to_end(&mut tail)?;
     let line = tail.strip_suffix(b"\n").unwrap_or(&tail);
+    // Only the last line: a node goes on within one round, and older lines are left for the next start.
     let begins = line.iter().rposition(|byte| *byte == b'\n');
     let begins = begins.map_or(0, |newline| newline + 1);
     let last: Option<OfRound> = serde_json::from_slice(&line[begins..]).ok();
@@ -98,10 +100,12 @@ fn newest_lines(path: &Path, bytes: u64) -> io::Result<String> {
     file.seek(SeekFrom::Start(start))?;
     let mut read = Vec::new();
     file.take(bytes).read_to_end(&mut read)?;
+    // The cut may be anywhere in a line, and half a record is none.
     if start > 0 {
         let first = read.iter().position(|byte| *byte == b'\n');
         read.drain(..first.map_or(read.len(), |newline| newline + 1));
     }
+    // A torn line may end within a letter. It is no record in any case.
     Ok(String::from_utf8_lossy(&read).into_owned())
 }
 

@@ -41,6 +41,7 @@ impl<M: Machine> Driver<'_, M> {
                 let _ = answer.send(());
             }
             Request::Stop(answer) => {
+                // Answered first: what follows may end the loop, and nobody would answer after it.
                 let _ = answer.send(());
                 return self.on_stop_request();
             }
@@ -123,6 +124,7 @@ fn describe_source(base: &Base, state: &State, source: &fednode_core::Source) ->
     let held = state
         .held
         .get(&source.expert)
+        // A plan may name what was taken back or collected since.
         .filter(|held| base.blobs.held(&held.blob.id).is_some());
     let held_from = if own {
         trained_in

@@ -23,6 +23,7 @@ impl Manager {
     /// Finds out whether somebody watches.
     pub(crate) fn find() -> Self {
         Self {
+            // Asked once: the manager says so in the environment, before the process starts.
             is_watching: sd_notify::watchdog_enabled().is_some(),
             status: String::new(),
         }

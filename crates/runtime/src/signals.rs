@@ -9,6 +9,7 @@ use crate::ExitCode;
 
 /// Cancels when the other end of standard input is gone, so that a child ends with whoever started it.
 pub fn stop_when_stdin_closes(stop: CancellationToken) {
+    // No task of the runtime: a read of standard input cannot be cancelled, and the end would wait for it.
     std::thread::spawn(move || {
         // Whatever comes is not for us; an error is as final as an end.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
@@ -24,6 +25,7 @@ pub fn stop_when_stdin_closes(stop: CancellationToken) {
 /// Fails outside a tokio runtime or if the operating system refuses.
 pub fn install() -> io::Result<CancellationToken> {
     let token = CancellationToken::new();
+    // Before the task runs: a signal that comes meanwhile would end the process without a checkpoint.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
     let asked = token.clone();

@@ -161,6 +161,7 @@ impl Tools {
     async fn held(&self, part: BlobRef, segments: Range<u32>) -> Option<Vec<u8>> {
         let blobs = Arc::clone(&self.blobs);
         on_worker(move || {
+            // The order divides a part by its announced size. A blob of another size would give other numbers.
             (blobs.held(&part.id) == Some(part.size)).then_some(())?;
             let read = |index| blobs.read_segment(&part.id, index).ok();
             let read: Option<Vec<Vec<u8>>> = segments.map(read).collect();
@@ -247,6 +248,7 @@ async fn first_failure<T>(
 ) -> Result<Option<T>, Elapsed> {
     let ended = futures::stream::iter(fetches).buffer_unordered(at_once);
     let mut failures = std::pin::pin!(ended.filter_map(std::future::ready));
+    // A fetch counts its patience from its own turn on. Without this the last could end long after the deadline.
     timeout(deadline, failures.next()).await
 }
 

@@ -36,6 +36,7 @@ impl Trainer {
     pub fn of(worker: Box<dyn Worker>, card: TrainerCard) -> Self {
         Self {
             worker,
+            // The sender goes at once and the value stays, since nothing will change it.
             card: watch::Sender::new(card).subscribe(),
         }
     }
@@ -133,6 +134,7 @@ impl TrainerThread {
                 }
             };
             let outcome = worker.perform(order, &mut watch);
+            // Whatever came of it: nobody may see the progress of work that has ended.
             progress.send_replace(None);
             outcome
         });
@@ -186,6 +188,7 @@ impl TrainerThread {
                 took: started.elapsed(),
             });
         };
+        // Handed in here and not in the future, which may be polled late: the order of calls is the order of work.
         let accepted = self.jobs.try_send(Box::new(timed));
         async move {
             accepted.map_err(|_| WorkError::Died)?;
@@ -195,6 +198,7 @@ impl TrainerThread {
 
     /// Makes the training that runs, and every later one, stop after its current batch.
     pub(crate) fn abandon(&self) {
+        // The flag guards no other memory, and one batch more does no harm.
         self.abandon.store(true, Ordering::Relaxed);
     }
 

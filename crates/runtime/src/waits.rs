@@ -58,6 +58,7 @@ fn explain(waiting: Waiting, standing: &Standing, now: Timestamp) -> WaitingFor 
 }
 
 fn known_of(node: NodeId, standing: &Standing, now: Timestamp) -> Option<String> {
+    // First of all: a refusal explains whatever else is known of the node.
     if let Some(refusal) = standing.refusal_by(node) {
         return Some(refusal.to_string());
     }
@@ -106,6 +107,7 @@ fn for_peers(cause: Cause, whom: &[NodeId], standing: &Standing) -> Option<Strin
         let is_refused = matches!(standing.refusal_by(**node), Some(Refusal::Clock(_)));
         is_refused || standing.seconds_ahead(node).is_some()
     };
+    // Before addresses: who is refused for its clock is away, too, and no address helps.
     if let Some(names) = named(&mut whom.iter().filter(has_wrong_clock)) {
         return Some(format!(
             "set the clocks of this machine and of {names} by NTP"

@@ -66,6 +66,7 @@ pub(crate) fn keep(net: &Handle, state: &Path) -> AbortOnDropHandle<()> {
     let (net, state) = (net.clone(), state.to_owned());
     AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
+            // First of all a pause, because nobody is connected at the start.
             tokio::time::sleep(LOOK_EVERY).await;
             write(&net, &state).await;
         }
@@ -78,6 +79,7 @@ pub(crate) async fn write(net: &Handle, state: &Path) {
     let file = state.join(FILE);
     let written = on_worker(move || update(&file, now)).await;
     if let Err(error) = written {
+        // No warning: a start does without the file, and others tell of a full disk.
         tracing::debug!(%error, "where the others are was not written down");
     }
 }
@@ -86,11 +88,13 @@ fn update(file: &Path, now: Whereabouts) -> std::io::Result<()> {
     let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     let before = load(file);
     let mut known = now;
+    // Who is away now may be the only one whom the next start finds.
     for (node, addresses) in &before {
         if known.len() < MOST_MEMBERS {
             known.entry(*node).or_insert_with(|| addresses.clone());
         }
     }
+    // Any of them will do, because nobody knows who is there next time.
     while known.len() > MOST_MEMBERS {
         known.pop_last();
     }

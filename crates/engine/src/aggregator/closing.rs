@@ -30,6 +30,7 @@ impl Aggregator {
                 let until = of_slices.unwrap_or(self.now + patience);
                 self.outbox.set_timer(Timer::Unmask(round), until);
                 if of_slices.is_none() {
+                    // Members agree first and take masks off then. Both words have to come.
                     let late = self.now + 2 * self.spec.round.grace();
                     self.outbox.set_timer(Timer::Opened(round), late);
                 }
@@ -86,8 +87,10 @@ impl Aggregator {
         }
         self.view.doubt_refused(&report);
         let Some(mean) = self.open.closer.on_averaged(report, &mut self.outbox) else {
+            // The rest is ordered at the end of this input, if it is enough.
             return;
         };
+        // Parts of those who are doubted are fetched whole, so the next round waits for no slices of theirs.
         for node in self.open.closer.withheld() {
             self.view.doubt(node);
         }

@@ -17,6 +17,7 @@ impl Aggregator {
         let (grace, deadline) = (self.spec.round.grace(), self.spec.round.deadline());
         let closing = self.head().closing;
         let latest = self.stragglers.latest(closing, quorum);
+        // Whoever speaks after `latest` prolongs the round no more.
         let since = self.open.straggled.map_or(quorum, |at| at.min(latest));
         let mut ends = since + grace;
         // The walk through the members is spared until then.

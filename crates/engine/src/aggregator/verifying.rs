@@ -30,6 +30,7 @@ impl Aggregator {
         let open = self.view.globals();
         let open = open.filter(|said| !is_unproven(said) || needs_no_trial(*said));
         let strength = |said: Announced<'_>| {
+            // Each trial takes its time, so what a doubted author closed is tried last.
             let is_good = !self.view.is_doubtful(said.author);
             (is_good, judge.support(said), said.round)
         };
@@ -111,6 +112,7 @@ impl Aggregator {
             return self.on_unproven(&closed);
         }
         for (node, blob) in self.trials.begin(closed, None, masked) {
+            // Equal parts are one blob: under masks all who are on no roster publish the same one.
             if fetched.contains(&blob.id) {
                 continue;
             }

@@ -254,6 +254,7 @@ impl RoundBook {
     pub fn begin(&mut self, round: Round, now: Timestamp, traffic: Traffic) {
         self.work = Work::Training(round);
         let fully = self.calendar.evaluates_fully(round);
+        // Where no evaluation is due after training, the record waits for none.
         self.open_record(round, now, traffic, !fully);
     }
 
@@ -328,6 +329,7 @@ impl RoundBook {
     pub fn expert_settled(&mut self, now: Timestamp) {
         if let Some(mut last) = self.open.last_entry() {
             let open = last.get_mut();
+            // Nobody waits for what comes while the node still trains.
             if open.trained_at.is_some() && open.merge_at.is_none() {
                 open.experts_at = Some(now);
             }

@@ -75,6 +75,7 @@ impl OpenRecord {
     /// Completes the record with what was measured.
     pub(super) fn finish(self, measured: Measured) -> RoundRecord {
         let mut record = self.record;
+        // A model that the exchange left as it was is not evaluated a second time.
         if record.accuracy.is_none() {
             record.accuracy = record.accuracy_after_local_training;
             record.loss = record.loss_after_local_training;

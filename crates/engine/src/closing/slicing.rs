@@ -154,6 +154,7 @@ impl Closer {
 
     /// The parts are averaged as a whole. Returns the parts to fetch.
     fn give_up_slices(&mut self) -> Step {
+        // For the rest of the round: what kept slices away would do so again.
         self.slicing = Division {
             proposed: None,
             is_given_up: true,

@@ -160,6 +160,7 @@ fn measure(
             None => report.lost.push(member.node),
         }
     }
+    // Another member may get the part that is lost here, and would have another mean of the slice.
     if !report.lost.is_empty() {
         return None;
     }

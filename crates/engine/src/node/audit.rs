@@ -188,6 +188,7 @@ fn accused_closing(shared: &Shared, fault: &Fault) -> Option<Closed> {
         }
     };
     let is_it = |closed: &&Closed| is_about(closed.author, closed.advert, &closed.global);
+    // What was followed was confirmed then. The adverts that it names may be forgotten by now.
     if let Some(followed) = shared.closings.followed().find(is_it) {
         return Some(followed.clone());
     }
@@ -239,6 +240,7 @@ pub(super) fn on_accusation(
     };
     match known {
         Known::Recomputed => strike_false_accuser(shared, accuser, accused),
+        // An open trial strikes its first accuser by itself, if that is wrong. One that cannot be held proves nothing.
         Known::Open | Known::Impossible => {}
         Known::Nothing if !shared.can_recompute(&closed) => {}
         Known::Nothing if !may_accuse(shared, accuser) => {}

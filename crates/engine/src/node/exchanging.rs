@@ -69,6 +69,7 @@ impl Exchanging {
         let mut resting = Self::new(Exchange::to_rest(shared));
         shared.outbox.note(Note::SitsOut(round));
         shared.outbox.push(Output::Save);
+        // Whoever rests makes no plan, so it waits for no proxies.
         resting.wait_for_the_mean(shared);
         Phase::Exchanging(resting)
     }
@@ -230,6 +231,7 @@ impl Exchanging {
         shared.outbox.set_timer(Timer::GiveUp(round), last);
         if acting::can_act(shared, round) {
             let before = acting::place_in_line(shared, round);
+            // Whoever is further back acts together with the last of these, before the round is given up.
             let turn = now + grace * before.min(ATTEMPTS);
             shared.outbox.set_timer(Timer::Act(round), turn);
         }
@@ -275,6 +277,7 @@ impl Exchanging {
         // Nothing that comes later belongs to this round any more, so all waiting ends as at the deadline.
         shared.outbox.note(Note::Isolated(round));
         self.exchange.on_deadline(shared, round);
+        // The candidate's mean is not here, and the merge would follow it all the same.
         self.exchange.mean.take();
         Merging::begin(shared, self.exchange)
     }
@@ -282,6 +285,7 @@ impl Exchanging {
 
 /// Tells whether a round that was closed is over for this node, since it neither trained nor trains in the next.
 fn rests_on_after(shared: &Shared, round: Round) -> bool {
+    // After the last round everybody needs the mean, whoever trained in it.
     let is_last = shared.schedule.round(round.next()).is_none();
     let trains_next = || shared.cohort_of(round.next()).contains(shared.me);
     !shared.trains() && !is_last && !trains_next()

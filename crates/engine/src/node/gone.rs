@@ -22,6 +22,7 @@ impl Shared {
     /// Remembers who is gone: a view forgets who says nothing more.
     pub(super) fn remember_gone(&mut self) {
         let gone = self.gone();
+        // Beyond that the earlier ones stay: many names that leave must not push them out.
         if gone.len() <= MOST {
             self.memory.gone = gone;
         }

@@ -157,6 +157,7 @@ impl Joining {
                 Exchanging::resume(shared)
             }
             Some(PhaseName::Pooling) => Pooling::begin(shared),
+            // The update of this round was not finished, or is lost. The round is trained anew.
             Some(_) => Training::begin(shared, round),
         }
     }

@@ -20,6 +20,7 @@ impl Shared {
     pub(super) fn masks(&mut self, round: Round) -> Option<Box<MaskOrder>> {
         let sums = Sums::of(&self.spec, &self.schedule)?;
         let of_nobody = || Arc::new(Sum::of_nobody(sums.clone(), round));
+        // Two parts under the same masks would tell what they differ in.
         let sum = self.sum(round).filter(|_| round > self.done.masked);
         let sum = sum.unwrap_or_else(of_nobody);
         self.done.masked = self.done.masked.max(round);

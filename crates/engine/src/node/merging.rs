@@ -115,6 +115,7 @@ impl Merging {
                 .iter()
                 .any(|(rejected, _)| rejected == expert)
         };
+        // What was refused would be refused again, so it stands in for nothing.
         held.retain(|expert, held| held.round.0 + every >= round.0 && !is_refused(expert));
     }
 

@@ -261,6 +261,7 @@ impl Node {
         // A node that trains or merges acts on its own trainer's word; of others only planned owners matter meanwhile.
         let waits_for_others = match &self.phase {
             Phase::Training(_) | Phase::Merging(_) => false,
+            // Without an aggregator anybody's update may be the last one that a closing needs.
             Phase::Exchanging(_) => !self.shared.view.company().has_aggregator(),
             Phase::Joining(_) | Phase::Pooling(_) | Phase::Serving => true,
         };
@@ -290,6 +291,7 @@ impl Node {
 
     /// Lets the phase react, and enters the one that comes next.
     fn react(&mut self, reaction: impl FnOnce(Phase, &mut Shared) -> Phase) {
+        // A phase hands what it owns on to the next, so it is moved out. Serving owns nothing.
         let phase = std::mem::replace(&mut self.phase, Phase::Serving);
         self.phase = reaction(phase, &mut self.shared);
     }
@@ -377,6 +379,7 @@ impl Node {
 
     /// Somebody spoke of a masked sum: the closing of the round may go on.
     fn handle_word(&mut self, author: NodeId, round: Round) {
+        // Judged first, since the words of a liar do not count when the sum is opened.
         audit::on_word(&mut self.phase, &mut self.shared, author, round);
         self.close_if_ready();
     }
@@ -427,6 +430,7 @@ impl Node {
         audit::resolve(&mut self.phase, &mut self.shared, arrival);
         let exchange = self.phase.exchange_mut();
         if let Some(acting) = exchange.and_then(|exchange| exchange.acting.as_mut()) {
+            // After the closer has taken note of it: whoever has another part here is not doubted.
             acting.doubt(&mut self.shared.view, arrival);
             acting.close_if_ready(&mut self.shared);
         }

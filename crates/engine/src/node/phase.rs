@@ -239,6 +239,7 @@ impl Phase {
             return;
         };
         exchange.mean.discard(mean);
+        // One that was announced already is there sooner than a new one.
         self.consider_globals(shared);
         if let Some(exchange) = self.exchange() {
             exchange.call_for_another(shared);

@@ -47,6 +47,7 @@ pub(super) struct Pooling {
 impl Pooling {
     /// Begins the stage after the last round.
     pub(super) fn begin(shared: &mut Shared) -> Phase {
+        // Saved first: a later checkpoint would make a restart train the last stage on top of itself.
         shared.outbox.push(Output::Save);
         let round = shared.memory.round;
         shared.outbox.push(Output::Module { round });

@@ -170,6 +170,7 @@ impl Shared {
     /// Takes a closed round for the head.
     pub(super) fn follow(&mut self, closed: &Closed) {
         let (round, counts_again) = (closed.round, self.counts_again());
+        // Before the head moves: it says which round was open, and so who was silent in it.
         pace::note_closing(self, closed.global.id(round));
         self.chain
             .follow(&self.view, round, &closed.global, counts_again);
@@ -194,6 +195,7 @@ impl Shared {
 
     /// Draws who trains in a round.
     pub(super) fn cohort_of(&self, round: Round) -> Cohort {
+        // The view knows this node only once its own update has come back.
         let known = self.view.nodes().known().chain([self.me]);
         Cohort::draw(&self.spec, &self.schedule, round, known)
     }
@@ -227,6 +229,7 @@ impl Shared {
         let times = &self.spec.round;
         let patience = match kind {
             FetchKind::Shared => longest_transfer(blob.size, times),
+            // An expert that is late for its round may stand in for a missing one of the next rounds.
             FetchKind::Expert | FetchKind::Proxies | FetchKind::Module => times.deadline(),
         };
         let until = self.now + patience;
@@ -347,6 +350,7 @@ impl Shared {
         });
         self.chain.note(&found);
         if self.chain.waits_for_updates() && found.best.is_none() {
+            // Time alone may make it good: after the grace time fewer members will do.
             let look = Timer::Look(self.memory.round);
             let grace = self.spec.round.grace();
             self.outbox.set_timer(look, self.now + grace);

@@ -144,6 +144,7 @@ impl Node {
             return;
         };
         let slices = Follower::slices(&self.shared.view, &closed).unwrap_or_default();
+        // The report may be about a candidate whose place another closing has taken.
         if !slices.iter().map(|(_, slice)| &slice.id).eq(&report.slices) {
             return;
         }

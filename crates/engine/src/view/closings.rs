@@ -72,6 +72,7 @@ impl Closings {
     pub(super) fn make_room(&mut self, author: NodeId, followed: &BTreeSet<ClosingId>) {
         let is_talkative = self.count_of(author) >= MAX_OF_ONE;
         let places = self.said.iter().enumerate();
+        // Whoever has its share makes room among its own, so that it costs nobody else a place.
         let open = places.filter(|(_, said)| !is_talkative || said.advert.author == author);
         let gives_way = open.min_by_key(|(_, said)| {
             let is_followed = followed.contains(&said.id);
@@ -104,6 +105,7 @@ impl Closings {
     /// Forgets a closed round that is false, for good.
     pub(super) fn refute(&mut self, closing: ClosingId) {
         self.said.retain(|said| said.id != closing);
+        // Remembered by name, since anybody can announce the same closing again.
         if self.refuted.len() >= MAX_REFUTED {
             self.refuted.pop_front();
         }

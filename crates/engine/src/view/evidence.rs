@@ -46,6 +46,7 @@ impl Evidence {
     /// Keeps an advert that was lacking; tells whether it was.
     pub(super) fn take_in(&mut self, advert: &Arc<Accepted>) -> bool {
         let named = self.named.get_mut(&advert.id);
+        // A name is a hash of the advert, so a second one of this name is the same.
         let Some(named) = named.filter(|named| named.came.is_none()) else {
             return false;
         };
@@ -103,6 +104,7 @@ impl Evidence {
     /// Forgets the latest advert that a node named, one that did not come if there is one.
     fn make_room(&mut self, of: NodeId, shares: &mut BTreeMap<NodeId, usize>) {
         let its = self.named.iter().filter(|(_, named)| named.named_by == of);
+        // What came was really signed. What did not come may be invented.
         let latest = its.max_by_key(|(_, named)| (named.came.is_none(), named.asked));
         let latest = latest.map(|(id, _)| *id);
         if latest.is_some_and(|id| self.named.remove(&id).is_some())

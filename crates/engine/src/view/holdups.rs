@@ -30,6 +30,7 @@ pub(super) struct HoldUps(BTreeMap<NodeId, u8>);
 impl HoldUps {
     /// A round has waited for a node until its deadline.
     pub(super) fn note(&mut self, node: NodeId) {
+        // Bounded like the nodes, since in an open federation names cost nothing.
         if self.0.len() < MAX_NODES || self.0.contains_key(&node) {
             let points = self.0.entry(node).or_default();
             *points = (*points + DEADLINE).min(MOST);

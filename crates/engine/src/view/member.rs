@@ -139,6 +139,7 @@ impl NodeView {
 
     /// Tells whether it closes rounds by its role.
     pub(super) fn is_aggregator(&self) -> bool {
+        // Else a member could pass for an aggregator, whose small means not everybody recomputes.
         self.met == Some(Role::Aggregator) && self.newest == Round::ZERO
     }
 

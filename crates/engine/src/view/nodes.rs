@@ -110,6 +110,7 @@ impl Nodes {
     pub(crate) fn known(&self) -> impl Iterator<Item = NodeId> + '_ {
         let is_node = |view: &NodeView| match view.connected {
             Some(role) => role == Role::Node,
+            // Not everybody is connected with everybody. Whoever speaks of rounds trains.
             None => view.newest > Round::ZERO,
         };
         let here = self.present();
@@ -196,6 +197,7 @@ impl Nodes {
         round: Round,
         lineage: Lineage,
     ) -> BTreeMap<NodeId, Arc<ProxySet>> {
+        // In another lineage features mean something else, so a cosine would be noise.
         let compares = |view: &NodeView| {
             let local = view.local(round);
             local.is_some_and(|local| local.lineage == lineage)

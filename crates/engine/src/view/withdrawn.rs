@@ -35,6 +35,7 @@ impl Withdrawn {
         }
         let blobs = advert.body.blobs();
         self.0.retain(|(blob, owner, at)| {
+            // Adverts come in any order: what was said before the withdrawal does not undo it.
             let is_its = *owner == advert.author && *at < advert.sequence;
             !(is_its && blobs.iter().any(|named| named.id == *blob))
         });

@@ -110,6 +110,7 @@ impl Client {
                 control,
                 state: Some(state.to_owned()),
             }),
+            // The lock tells more than the file: a daemon without a control API writes none.
             Ok(None) => Err(match fednode_store::holder(state) {
                 Ok(Some(owner)) => ClientError::Silent { folder, owner },
                 Ok(None) => ClientError::NotRunning(folder),

@@ -113,6 +113,7 @@ impl Server {
             token: token::new(),
             pid: std::process::id(),
         };
+        // After the port is open, because whoever reads the file may ask at once.
         let file = ControlGuard::write(state, &content)?;
         let (driver, requests) = mpsc::channel(WAITING);
         let shared = Arc::new(Shared {
@@ -161,6 +162,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
+        // A client that keeps its connection open would keep the task alive for ever.
         self.task.abort();
     }
 }
@@ -176,6 +178,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/stop", post(stop))
         .route(METRICS, get(prometheus))
         .fallback(|| async { problem(StatusCode::NOT_FOUND, "no such page") })
+        // After the fallback, which asks for the token, too: strangers do not learn which pages there are.
         .layer(middleware::from_fn_with_state(
             Arc::clone(&shared),
             authorise,
@@ -230,6 +233,7 @@ async fn ask<T>(
         )
     };
     let (answer, answered) = oneshot::channel();
+    // Never waits for room: a driver with so many requests before this one would answer too late.
     shared
         .driver
         .try_send(request(answer))
@@ -253,6 +257,7 @@ async fn experts(State(shared): State<Arc<Shared>>) -> Result<Json<Experts>, Res
 }
 
 async fn rounds(State(shared): State<Arc<Shared>>) -> Response {
+    // Read here, since the driver waits for no disk. A line that is half written is passed over.
     let path = shared.records.clone();
     match tokio::task::spawn_blocking(move || records::read_newest(&path)).await {
         Ok(Ok(records)) => Json(records).into_response(),

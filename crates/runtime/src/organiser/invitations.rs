@@ -133,6 +133,7 @@ impl Invitations {
     }
 
     fn forget_unused(&mut self, is_meant: impl Fn(&Invitation) -> bool) {
+        // Used ones stay, because who has used one may ask again.
         self.all
             .retain(|old| old.used_by.is_some() || !is_meant(old));
     }
@@ -154,6 +155,7 @@ impl Invitation {
             // It is there to end the membership of that key.
             _ if self.replaces == Some(joiner) => Err(JoinRefusal::Revoked),
             Some(node) if node != joiner => Err(JoinRefusal::Used),
+            // Only for those who have not used it: an answer that was lost may be asked for later.
             None if now > self.not_after => Err(JoinRefusal::Expired),
             _ => Ok(()),
         }

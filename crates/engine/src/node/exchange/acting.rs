@@ -66,6 +66,7 @@ impl Acting {
             newest: (shared.spec.round.participation < 1.0).then_some(round),
         };
         shared.outbox.note(Note::Acting(round));
+        // Nothing is on its way then, so no arrival would lead to the mean.
         if !acting.fetch_counted(shared, acting.until) {
             acting.close_if_ready(shared);
         }
@@ -317,6 +318,7 @@ pub(in crate::node) fn are_back(shared: &Shared, round: Round) -> bool {
 pub(in crate::node) fn is_quorum_heard(shared: &Shared, round: Round) -> bool {
     let heard: Vec<NodeId> = candidates(shared, round).collect();
     shared
+        // Seen as after the grace time: whoever is not there by then is not expected.
         .judge(shared.spec.round.grace())
         .is_quorum_of(heard, round)
 }

@@ -24,6 +24,7 @@ pub(super) fn advance(shared: &mut Shared, round: Round, waited: Duration) {
     if round > shared.done.agreed {
         agree(shared, &sum, waited);
     }
+    // It may have agreed to another set. It speaks for the one that most agree to.
     if let Some(confirmed) = confirmed(shared, &sum) {
         shared.done.unmasked = round;
         // By then all have spoken, and a sum that is not open never will be.

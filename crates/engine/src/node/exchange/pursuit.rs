@@ -61,6 +61,7 @@ impl Pursuit {
 
     /// Makes a closed round the candidate; its mean is being fetched.
     pub(super) fn pursue(&mut self, closed: Closed) {
+        // A mean that was given up comes here again only if most have gone on from it. So it can be had.
         self.unreachable.remove(&closed.global.mean.id);
         self.candidate = Some(Candidate {
             closed,
