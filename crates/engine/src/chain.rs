@@ -310,8 +310,8 @@ pub(crate) fn lineage_of(head: &Head, initial: Lineage) -> Lineage {
     head.mean.map_or(initial, |mean| mean.id)
 }
 
-/// Who closes a round first. The aggregator comes before every acting one; those are ordered by a hash that nobody
-/// can choose, because the round and the federation are in it.
+/// Who closes a round first. The aggregator comes before every acting one; those are ordered by a hash with the
+/// round and the federation in it, so that another one comes first in each round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
     /// An aggregator by role.

@@ -130,7 +130,7 @@ pub struct State {
     pub lineage: Lineage,
     /// The plan in force.
     pub plan: Option<AggregationPlan>,
-    /// This round's finished update, while it is exchanged and merged.
+    /// Experts of others that were fetched, of this round or of earlier ones that may stand in.
     #[serde(with = "as_list")]
     pub held: BTreeMap<ExpertId, Held>,
     /// The newest finished local update.

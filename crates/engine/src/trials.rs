@@ -124,7 +124,7 @@ impl Ended {
     }
 }
 
-/// The trials since the head moved last: one for each closing, so that none is taken for another.
+/// The trials since the head moved last: one for each closing, or of its slices, so that none is taken for another.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Trials {
     trials: Vec<Trial>,

@@ -49,7 +49,7 @@ impl Closings {
         if self.is_refused(id) {
             return;
         }
-        // A view keeps each author's newest closing only, so what makes room is not offered any more.
+        // A view keeps a few closings of each author, so what makes room is hardly offered any more.
         if self.refused.len() >= MOST_REFUSED {
             self.refused.pop_front();
         }

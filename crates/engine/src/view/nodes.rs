@@ -1,6 +1,6 @@
 //! The nodes that were met or heard of, and what each of them said lately.
 //!
-//! They lie densely in the order in which they were first heard of, and are visited in that order. Their number is bounded.
+//! They lie densely, in the order in which they were first heard of until one is forgotten. Their number is bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

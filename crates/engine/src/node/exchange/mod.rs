@@ -2,8 +2,8 @@
 //!
 //! The plan was computed from the proxies of an earlier round (FedMoE-DA's stale aggregation matrix), so fetching
 //! starts while the node still trains, from whoever is done; the experts themselves are this round's. What does not
-//! arrive in time is dropped and the row is renormalised, or an older version of at most I rounds stands in (U14).
-//! Nobody waits longer than the deadline.
+//! arrive in time is dropped and the row is renormalised, or an older version of at most I rounds stands in. Nobody waits
+//! longer than the deadline and the grace times that follow it.
 //!
 //! The exchange is a machine of its own that the phases hand on: it is opened with the training of a round and ends
 //! with its merge. A joining node has one that waits for nothing but the mean that it adopts.
