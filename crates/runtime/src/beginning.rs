@@ -1,8 +1,8 @@
 //! What a start finds in the state folder, and what it writes there once nothing refuses it any more.
 //!
 //! A folder that somebody has taken a file out of still works, but not as its owner thinks: without the key the node is
-//! another one to the others. So whatever is missing beside what is there is said, with what helps. A start that is
-//! refused changes nothing but the lock and the number of the start.
+//! another one to the others. So whatever is missing beside what is there is said, with what helps. In a folder that has
+//! run before, a start that is refused changes nothing but the lock and the number of the start.
 
 use std::path::Path;
 

@@ -15,8 +15,7 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(crate) fn start() -> Self {
-        // The time of day is read once. Peers refuse a clock that is far off, and that is decided
-        // by this value.
+        // The time of day is read once: a clock that is set anew must not move timers and deadlines.
         let since_epoch = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();

@@ -43,9 +43,9 @@ pub struct Status {
     pub training: Option<Progress>,
     /// The newest complete record.
     pub last_record: Option<RoundRecord>,
-    /// Peers that said a good hello.
+    /// Peers that said a good hello, or were heard of through others.
     pub peers: usize,
-    /// Bytes since the start of the process.
+    /// Bytes since the start of the process, or since its last end that more rounds followed.
     pub traffic: Traffic,
     /// Model, data and device; absent for an aggregator.
     pub trainer: Option<TrainerCard>,

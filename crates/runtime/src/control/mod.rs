@@ -8,6 +8,7 @@
 //! | `GET /v1/rounds` | list of [`crate::status::RoundRecord`] |
 //! | `POST /v1/leave` | says goodbye to the federation, then stops |
 //! | `POST /v1/stop` | stops after a checkpoint |
+//! | `POST /v1/withdraw` | takes back what this node has contributed |
 //! | `GET /metrics` | the same figures for Prometheus |
 //!
 //! Every request needs `Authorization: Bearer <token>`; the token is in `control.json` in the state folder, which only
