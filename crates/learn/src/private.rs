@@ -68,7 +68,6 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     if spec.privacy.epsilon.is_none() {
         return Ok(());
     }
-    let refuse = |text: &str| Err(ConfigError(format!("`privacy.epsilon` {text}")));
     if spec.statistics.enabled {
         return refuse(
             "does not go with `statistics.enabled`: profile `agreement` of `fedmoe-da` has statistics with noise",
@@ -81,6 +80,15 @@ pub(crate) fn protect(spec: &mut FederationSpec) -> Result<(), ConfigError> {
     if noised::protect(spec)? {
         return Ok(());
     }
+    check_training(spec)
+}
+
+fn refuse(text: &str) -> Result<(), ConfigError> {
+    Err(ConfigError(format!("`privacy.epsilon` {text}")))
+}
+
+/// Refuses training that noise on the gradients of single samples does not cover.
+fn check_training(spec: &FederationSpec) -> Result<(), ConfigError> {
     if spec.architecture().vocabulary > 0 {
         return refuse(
             "trains no model of texts, since gradients of words have no bound: name no algorithm, and counts of words are added up",

@@ -90,8 +90,8 @@ pub(crate) fn finished<P: Play>(prepared: &P, folder: &Path) -> anyhow::Result<O
 /// Returns the first key in which settings differ from those in a file, with both values, in words.
 pub(crate) fn difference(then: &Value, now: &Value) -> Option<String> {
     // Reading a number from text can miss its last digit. So numbers that went through text are compared with such numbers.
-    let now: Value = serde_json::from_str(&now.to_string()).unwrap_or_default();
-    difference_at("", then, &now)
+    let now = &serde_json::from_str(&now.to_string()).unwrap_or_else(|_| now.clone());
+    difference_at("", then, now)
 }
 
 fn difference_at(path: &str, then: &Value, now: &Value) -> Option<String> {

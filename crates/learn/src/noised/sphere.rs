@@ -100,7 +100,7 @@ impl OnSphere {
         }
     }
 
-    /// Tells whether features are words, which an own text may be the only one to have.
+    /// Tells whether features are words. A single text may be the only one that has a word.
     pub(super) const fn are_words(&self) -> bool {
         matches!(self.first, First::Words(_))
     }
