@@ -20,8 +20,8 @@ use std::sync::Arc;
 
 use fednode_core::draw::DrawSeed;
 use fednode_core::{
-    Accepted, BlobId, Body, BroadcastSet, ClosingId, FederationSpec, Global, Lineage, NodeId,
-    Round, Schedule, Timestamp,
+    Accepted, BlobId, Body, BroadcastSet, ClosingId, FederationSpec, Global, NodeId, Round,
+    Schedule, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -61,8 +61,8 @@ pub struct Aggregator {
     started: Option<Timestamp>,
     /// The closing of somebody else that is recomputed: one at a time.
     trials: Trials,
-    /// Means that could not be recomputed.
-    unproven: BTreeSet<BlobId>,
+    /// Closings whose mean could not be recomputed.
+    unproven: BTreeSet<ClosingId>,
     now: Timestamp,
     outbox: Outbox,
 }
@@ -430,7 +430,9 @@ impl Aggregator {
         let expected = self.renew_expected();
         let (round, n_expected) = (expected.round, expected.nodes.len());
         // The larger of both: those who are here may be few because the others have not arrived yet.
-        let quorum = self.spec.round.quorum_of(n_expected.max(self.planned()));
+        let all = n_expected.max(self.planned());
+        // Who follows another closing has spoken and is not waited for, but is in no mean of this one.
+        let quorum = self.spec.round.quorum_of(all);
         let is_quorum = self.open.closer.n_held() >= quorum;
         if is_quorum && self.open.quorum_since.is_none() {
             self.open.quorum_since = Some(self.now);
@@ -438,7 +440,10 @@ impl Aggregator {
         let grace_over = is_quorum && self.is_grace_over(&expected.nodes);
         let deadline_over = self.now >= opened + self.spec.round.deadline();
         let all_in = |nodes: &[NodeId]| self.open.closer.all_in(nodes.iter().copied());
-        let in_time = is_quorum && (grace_over || all_in(&expected.nodes));
+        // Members follow no closing of fewer before the deadline.
+        let counted = self.n_counted();
+        let are_enough = is_quorum && (counted >= quorum || 2 * counted > all);
+        let in_time = are_enough && (grace_over || all_in(&expected.nodes));
         if deadline_over && !in_time && !std::mem::replace(&mut self.open.is_blamed, true) {
             let has_part = |node: &NodeId| self.open.closer.holds(*node);
             let nodes = expected.nodes.iter().copied();
@@ -460,14 +465,10 @@ impl Aggregator {
 
     /// Tells whether most of those whose update of the open round was heard could be counted. Nobody would follow less.
     fn is_most_of_heard(&self) -> bool {
-        let Some(parent) = self.parent() else {
+        let Some(base) = self.base() else {
             return false;
         };
-        let previous = self.head().closing;
-        let (round, members) = self
-            .open
-            .closer
-            .members(Base { previous, parent }, self.draws);
+        let (round, members) = self.open.closer.members(base, self.draws);
         let heard = self
             .view
             .nodes()
@@ -476,9 +477,17 @@ impl Aggregator {
         2 * members.len() > heard.count()
     }
 
-    /// Returns the mean that the open round follows; before the first, what most nodes started from.
-    fn parent(&self) -> Option<Lineage> {
-        let mean = self.head().mean.map(|mean| mean.id);
-        mean.or_else(|| self.open.closer.common_parent())
+    /// Returns how many of the parts that are held would be in the mean: those that follow the same closing as this machine.
+    fn n_counted(&self) -> usize {
+        let base = self.base();
+        base.map_or(0, |base| self.open.closer.n_held_of(base))
+    }
+
+    /// Returns what the members of the open round have trained from; before the first mean, what most nodes started from.
+    fn base(&self) -> Option<Base> {
+        let (mean, previous) = (self.head().mean, self.head().closing);
+        let parent = mean.map(|mean| mean.id);
+        let parent = parent.or_else(|| self.open.closer.common_parent())?;
+        Some(Base { previous, parent })
     }
 }

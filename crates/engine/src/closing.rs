@@ -9,9 +9,11 @@
 //! The bootstrap aggregator and a node that acts in its place use the same machine. It knows nothing of time; its owner
 //! asks whether everybody is in, or a quorum, and decides when the grace is over.
 
+mod counts;
 mod masking;
 mod slicing;
 
+use counts::Counts;
 pub(crate) use masking::{Masking, Surroundings};
 use slicing::Division;
 
@@ -50,8 +52,7 @@ impl Part {
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 struct Offer {
     round: Round,
-    follows: Option<ClosingId>,
-    parent: Lineage,
+    base: Base,
     shared: BlobRef,
     n_samples: u32,
     /// The advert that says so.
@@ -59,17 +60,32 @@ struct Offer {
     part: Part,
 }
 
+impl Offer {
+    /// Tells whether a mean of this base counts it.
+    fn counts(&self, base: Base) -> bool {
+        self.part.counts() && self.base == base
+    }
+}
+
 /// What all members of a closing must have trained from: the closing before it, and the mean of that.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) struct Base {
     pub(crate) previous: Option<ClosingId>,
     pub(crate) parent: Lineage,
 }
 
 impl Base {
+    /// Returns what an update was trained from.
+    fn of(local: &Local) -> Self {
+        Self {
+            previous: local.follows,
+            parent: local.parent,
+        }
+    }
+
     /// Tells whether an update was trained from it.
     pub(crate) fn is_of(&self, local: &Local) -> bool {
-        (local.follows, local.parent) == (self.previous, self.parent)
+        Self::of(local) == *self
     }
 }
 
@@ -84,15 +100,15 @@ pub(crate) struct Closer {
     offers: BTreeMap<NodeId, Offer>,
     /// Whose part a blob is; parts of equal content are one blob.
     owners: BTreeMap<BlobId, Vec<NodeId>>,
-    /// How many parts are wanted and held: asked at every input, so they are counted, not looked for.
-    n_wanted: usize,
-    n_held: usize,
-    /// How many parts were trained for each round; asked as often.
-    rounds: BTreeMap<Round, usize>,
+    /// How many of the offers are what. An image does without.
+    #[serde(skip)]
+    counts: Counts,
     /// The mean is being computed, or is already announced.
     is_averaging: bool,
-    /// The adverts of the members whose mean was ordered last.
+    /// The adverts of the members whose mean was ordered last, and its round.
     ordered: Vec<AdvertId>,
+    #[serde(default)]
+    ordered_round: Option<Round>,
     /// Those have no mean, so it is not ordered again.
     is_futile: bool,
     /// Where sums are masked: how far this one is.
@@ -151,26 +167,25 @@ pub(crate) enum Step {
 impl Closer {
     /// Starts collecting.
     pub(crate) fn new(spec: Arc<FederationSpec>, schedule: Arc<Schedule>) -> Self {
-        let (offers, owners, rounds) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         Self {
             spec,
             schedule,
-            offers,
-            owners,
-            n_wanted: 0,
-            n_held: 0,
-            rounds,
+            offers: BTreeMap::new(),
+            owners: BTreeMap::new(),
+            counts: Counts::default(),
             is_averaging: false,
             ordered: Vec::new(),
+            ordered_round: None,
             is_futile: false,
             masked: Masking::default(),
             slicing: Division::default(),
         }
     }
 
-    /// Takes the spec back, which no image holds.
+    /// Takes the spec back, which no image holds, and counts what is on offer.
     pub(crate) fn adopt_spec(&mut self, spec: &Arc<FederationSpec>, schedule: &Arc<Schedule>) {
         (self.spec, self.schedule) = (Arc::clone(spec), Arc::clone(schedule));
+        self.counts = Counts::of(self.offers.values());
     }
 
     /// Takes note of a local update and of what it offers. Parts of those who are doubted are fetched here, whoever needs slices.
@@ -199,8 +214,10 @@ impl Closer {
             .get_mut(&node)
             .filter(|offer| (offer.round, offer.shared) == (round, shared))
         {
+            self.counts.take_out(known);
             (known.advert, known.n_samples) = (id, local.n_samples);
-            (known.follows, known.parent) = (local.follows, local.parent);
+            known.base = Base::of(local);
+            self.counts.add(known);
             return None;
         }
         let n_samples = local.n_samples;
@@ -216,22 +233,17 @@ impl Closer {
         } else {
             Part::Wanted
         };
-        self.offers.insert(
-            node,
-            Offer {
-                round,
-                follows: local.follows,
-                parent: local.parent,
-                shared,
-                n_samples,
-                advert: id,
-                part,
-            },
-        );
+        let offer = Offer {
+            round,
+            base: Base::of(local),
+            shared,
+            n_samples,
+            advert: id,
+            part,
+        };
+        self.counts.add(&offer);
+        self.offers.insert(node, offer);
         self.owners.entry(shared.id).or_default().push(node);
-        *self.rounds.entry(round).or_default() += 1;
-        self.n_wanted += usize::from(part == Part::Wanted);
-        self.n_held += usize::from(part.counts());
         Some(match part {
             Part::Elsewhere => Offered::Elsewhere,
             _ => Offered::Part(shared),
@@ -250,12 +262,12 @@ impl Closer {
             else {
                 continue;
             };
-            self.n_wanted -= usize::from(offer.part == Part::Wanted);
+            self.counts.take_out(offer);
             offer.part = match arrival {
                 Arrival::Held(_) => Part::Held,
                 Arrival::Failed(..) => Part::Failed,
             };
-            self.n_held += usize::from(arrival.is_held());
+            self.counts.add(offer);
         }
     }
 
@@ -267,51 +279,23 @@ impl Closer {
 
     /// Forgets a node's part: it left, was banned, or was screened out.
     pub(crate) fn remove(&mut self, node: NodeId) {
-        // All counts are kept in step here, so that none is looked for at an input.
         let Some(offer) = self.offers.remove(&node) else {
             return;
         };
-        self.n_wanted -= usize::from(offer.part == Part::Wanted);
-        self.n_held -= usize::from(offer.part.counts());
+        self.counts.take_out(&offer);
         if let Some(owners) = self.owners.get_mut(&offer.shared.id) {
             owners.retain(|owner| *owner != node);
         }
-        if let Some(parts) = self.rounds.get_mut(&offer.round) {
-            *parts -= 1;
-        }
-    }
-
-    /// Returns the round that the parts on offer were trained for: their median, so that no minority can move it.
-    pub(crate) fn round(&self) -> Option<Round> {
-        // The counts by round are in order, so the median is found by walking to the middle.
-        let mut left = self.offers.len().checked_sub(1)? / 2;
-        self.rounds.iter().find_map(|(round, parts)| {
-            let found = left < *parts;
-            left = left.saturating_sub(*parts);
-            found.then_some(*round)
-        })
     }
 
     /// Tells whether every expected node's part is held or known to be out of reach.
     pub(crate) fn all_in(&self, mut expected: impl Iterator<Item = NodeId>) -> bool {
-        self.n_wanted == 0 && expected.all(|node| self.offers.contains_key(&node))
+        self.counts.wanted() == 0 && expected.all(|node| self.offers.contains_key(&node))
     }
 
     /// Visits the parts on offer.
     pub(crate) fn blobs(&self) -> impl Iterator<Item = BlobId> + '_ {
         self.offers.values().map(|offer| offer.shared.id)
-    }
-
-    /// Returns the number of parts held, of those that count.
-    pub(crate) fn n_held(&self) -> usize {
-        if !self.is_of_one_round() {
-            return self.n_held;
-        }
-        let round = self.round();
-        self.offers
-            .values()
-            .filter(|offer| offer.part.counts() && Some(offer.round) == round)
-            .count()
     }
 
     /// Tells whether parts of other rounds than the one that is closed do not count: where only some nodes train in a round,
@@ -342,32 +326,16 @@ impl Closer {
         offers.map(|(node, _)| *node).collect()
     }
 
-    /// Returns the parent that most of the held parts have.
-    pub(crate) fn common_parent(&self) -> Option<Lineage> {
-        let mut votes: BTreeMap<Lineage, usize> = BTreeMap::new();
-        for offer in self.offers.values().filter(|offer| offer.part.counts()) {
-            *votes.entry(offer.parent).or_default() += 1;
-        }
-        votes
-            .into_iter()
-            // Equal votes are decided by the smaller name, so that every aggregator decides alike.
-            .max_by_key(|(parent, votes)| (*votes, std::cmp::Reverse(*parent)))
-            .map(|(parent, _)| parent)
-    }
-
     /// Returns the members to average, in node order, and the round that their mean closes.
     ///
     /// Only parts with the given base count. With more than [`MAX_MEMBERS`] a draw that everybody can repeat decides.
     /// The round is the members' median, so that no minority can move it; all are weighted as in that round, whatever they
     /// trained for.
     pub(crate) fn members(&self, base: Base, seed: DrawSeed) -> (Round, Vec<Member>) {
-        let fits = |offer: &Offer| {
-            offer.part.counts() && (offer.follows, offer.parent) == (base.previous, base.parent)
-        };
         let mut chosen: Vec<(NodeId, Offer)> = self
             .offers
             .iter()
-            .filter(|(_, offer)| fits(offer))
+            .filter(|(_, offer)| offer.counts(base))
             .map(|(node, offer)| (*node, *offer))
             .collect();
         let mut rounds: Vec<Round> = chosen.iter().map(|(_, offer)| offer.round).collect();
@@ -416,13 +384,26 @@ impl Closer {
         if is_known || members.len() < self.spec.fewest_members() as usize {
             return None;
         }
-        (self.is_averaging, self.is_futile, self.ordered) = (true, false, adverts);
+        self.note_order(round, adverts);
         Some(AverageOrder {
             round,
             purpose: Purpose::Close,
             members,
             masked: None,
         })
+    }
+
+    /// A mean of these members is being computed.
+    fn note_order(&mut self, round: Round, adverts: Vec<AdvertId>) {
+        (self.is_averaging, self.is_futile) = (true, false);
+        (self.ordered_round, self.ordered) = (Some(round), adverts);
+    }
+
+    /// Tells whether a report answers the order that is open. It may answer one of a closing that this one has replaced.
+    fn is_answer(&self, report: &AverageReport) -> bool {
+        let mut counted = report.members.iter().map(|member| member.advert);
+        let is_of_round = self.ordered_round.is_none_or(|it| it == report.round);
+        self.is_averaging && is_of_round && counted.all(|advert| self.ordered.contains(&advert))
     }
 
     /// Takes a mean that was ordered. Whose part was screened out is struck, unless its
@@ -433,8 +414,7 @@ impl Closer {
         report: AverageReport,
         outbox: &mut Outbox,
     ) -> Option<Mean> {
-        // It may answer a closing that this one has replaced, and know other words than this one.
-        if self.schedule.masks() && !self.is_averaging {
+        if !self.is_answer(&report) {
             return None;
         }
         let is_whole = report.lost.is_empty() && report.rejected.is_empty();
@@ -669,7 +649,7 @@ mod tests {
             }
             let (round, members) = closing.members(base(9), DrawSeed::of(0));
             assert_eq!(
-                (round, members.len(), closing.n_held()),
+                (round, members.len(), closing.n_held_of(base(9))),
                 (Round(4), counted, counted),
                 "{participation}"
             );
@@ -743,6 +723,30 @@ mod tests {
         assert_eq!(order.map(|order| order.members.len()), Some(3));
     }
 
+    /// Somebody else closed the round for which it was ordered, and another mean was ordered since.
+    #[test]
+    fn a_late_mean_of_other_members_is_not_taken_for_the_open_one() {
+        let mut closing = collect(&[(1, 4, local(9, 11, 5)), (2, 4, local(9, 12, 5))]);
+        let open = closing.order_mean(base(9), DrawSeed::of(0)).unwrap();
+        let mean = |parts: [u8; 2]| {
+            let mut before = collect(&parts.map(|n| (n, 4, local(8, 20 + n, 5))));
+            let order = before.order_mean(base(8), DrawSeed::of(0)).unwrap();
+            (order, BlobRef::of(&parts))
+        };
+        let report = |order: &AverageOrder, mean| AverageReport {
+            mean: Some(mean),
+            members: order.members.clone(),
+            ..AverageReport::of(order)
+        };
+        let mut outbox = Outbox::default();
+        let (late, of_others) = mean([3, 4]);
+        let taken = closing.on_averaged(report(&late, of_others), &mut outbox);
+        assert!(taken.is_none() && closing.is_averaging());
+        let own = BlobRef::of(b"mean");
+        let taken = closing.on_averaged(report(&open, own), &mut outbox);
+        assert_eq!(taken.map(|mean| mean.blob), Some(own));
+    }
+
     #[test]
     fn an_unreachable_part_does_not_hold_up_the_round() {
         let mut closing = collect(&[(1, 1, local(9, 11, 1))]);
@@ -758,6 +762,6 @@ mod tests {
         assert_eq!(closing.failed(), []);
         closing.resolve(Arrival::Failed(part, FetchKind::Shared));
         assert!(closing.all_in(expected()));
-        assert_eq!(closing.n_held(), 1);
+        assert_eq!(closing.n_held_of(base(9)), 1);
     }
 }

@@ -46,16 +46,19 @@ impl Closed {
     pub(crate) fn is(&self, author: NodeId, global: &Global) -> bool {
         self.author == author && *self.global == *global
     }
-}
 
-impl Closed {
+    /// Returns its name.
+    pub(crate) fn id(&self) -> ClosingId {
+        self.global.id(self.round)
+    }
+
     /// Returns what was announced.
     pub(crate) fn announced(&self) -> Announced<'_> {
         Announced {
             author: self.author,
             round: self.round,
             advert: self.advert,
-            id: self.global.id(self.round),
+            id: self.id(),
             global: &self.global,
         }
     }

@@ -27,8 +27,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use fednode_core::{
-    Accepted, BlobId, Body, ClosingId, FederationSpec, Global, Member, NodeId, PoolOffer, ProxySet,
-    Role, Round, Sequence, Timestamp,
+    Accepted, BlobId, Body, ClosingId, FederationSpec, Global, Member, NodeId, ProxySet, Role,
+    Round, Sequence, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -100,28 +100,15 @@ impl View {
             Body::Global(global) => return self.record_global(advert, global),
             _ if self.is_banned(advert.author) => return false,
             Body::Leave => {
-                self.nodes.node(advert.author).left = true;
+                if !self.nodes.node(advert.author).leave(advert.sequence) {
+                    return false;
+                }
                 self.company.lose_neighbour(advert.author);
             }
-            Body::Pool(_) => {
-                self.nodes
-                    .node(advert.author)
-                    .more
-                    .get_or_insert_default()
-                    .offer = Some(Arc::clone(advert));
-            }
+            Body::Pool(_) => return self.nodes.node(advert.author).keep_offer(advert),
             Body::Withdraw(withdraw) => {
-                let is_withdrawn = |offer: &PoolOffer| {
-                    offer
-                        .blob
-                        .is_some_and(|blob| withdraw.blobs.contains(&blob.id))
-                };
                 let node = self.nodes.node(advert.author);
-                if node.offer().is_some_and(is_withdrawn)
-                    && let Some(more) = &mut node.more
-                {
-                    more.offer = None;
-                }
+                node.withdraw_offer(advert.sequence, &withdraw.blobs);
             }
             Body::Propose(_) | Body::Agree(_) | Body::Unmask(_) | Body::Slices(_) => {
                 self.nodes.node(advert.author).keep_word(advert);
@@ -139,8 +126,7 @@ impl View {
         if node.banned {
             return false;
         }
-        // Whoever speaks after its farewell is back; a connection alone does not say so.
-        let is_back = std::mem::take(&mut node.left) && node.connected == Some(Role::Node);
+        let is_back = node.come_back(advert.sequence) && node.connected == Some(Role::Node);
         node.lost = false;
         node.newest = node.newest.max(advert.round);
         let oldest = Round(node.newest.0.saturating_sub(keep));
@@ -205,6 +191,11 @@ impl View {
     /// Forgets a closed round that is false, for good.
     pub(crate) fn refute(&mut self, closing: ClosingId) {
         self.closings.refute(closing);
+    }
+
+    /// Tells whether a closed round is known to be false.
+    pub(crate) fn is_refuted(&self, closing: ClosingId) -> bool {
+        self.closings.is_refuted(closing)
     }
 
     /// Tells whether a node is banned.

@@ -72,12 +72,12 @@ const KEPT: [Kept; 12] = [
     (
         "liars everywhere",
         liars_everywhere,
-        ["00bf9e96a95e1375", "3951d08a35a6e549", "e067c609704cf597"],
+        ["7b263e473b112b7e", "451f3bfdd30edecc", "e067c609704cf597"],
     ),
     (
         "liars act as aggregators",
         liars_act_as_aggregators,
-        ["90a4ef13d43881cf", "0ae3c3d8b16bce76", "1d14aa39145ac82c"],
+        ["914ca5cbc3f777ba", "f8bf4e07d999ea67", "324ac802132b12a5"],
     ),
     (
         "some rest",

@@ -3,18 +3,16 @@
 use fednode_core::{BlobRef, Body, NodeId};
 
 use super::Aggregator;
-use crate::closing::{Base, Mean, Step, Surroundings};
+use crate::closing::{Mean, Step, Surroundings};
 use crate::event::{
     AverageReport, Fetch, FetchKind, JoinPurpose, JoinReport, Output, Purpose, Timer,
 };
 
 impl Aggregator {
     pub(super) fn order_mean(&mut self) {
-        let Some(parent) = self.parent() else {
+        let Some(base) = self.base() else {
             return;
         };
-        let previous = self.head().closing;
-        let base = Base { previous, parent };
         let patience = self.spec.round.grace() / 2;
         let around = Surroundings {
             chain: &self.chain,
@@ -98,16 +96,11 @@ impl Aggregator {
     }
 
     fn announce(&mut self, mean: Mean) {
-        let previous = self.head().closing;
-        let parent = self.parent().filter(|parent| {
-            let parent = *parent;
-            mean.is_of(Base { previous, parent })
-        });
-        let Some(parent) = parent else {
+        let Some(base) = self.base().filter(|base| mean.is_of(*base)) else {
             return self.open.closer.reopen();
         };
         let round = mean.round;
-        let global = self.chain.close(parent, mean);
+        let global = self.chain.close(base.parent, mean);
         // Published before it is followed: the announcement names the head that it follows.
         self.outbox.publish(round, Body::from(global.clone()));
         self.follow(self.me, round, &global);

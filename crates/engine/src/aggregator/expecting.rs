@@ -1,6 +1,6 @@
 //! Whose updates a round waits for.
 
-use fednode_core::{NodeId, Round};
+use fednode_core::{NodeId, Round, Weighting};
 use serde::{Deserialize, Serialize};
 
 use super::Aggregator;
@@ -34,10 +34,16 @@ impl Aggregator {
                         local.shared.is_some() && newest.next() >= head.round
                     })
         };
+        // What weighs nothing is no part of a mean, so nobody has to wait for it.
+        let by_samples = self.schedule.weighting(round, &self.spec.exchange) == Weighting::Samples;
+        let weighs_nothing = |node| {
+            let newest = self.view.nodes().newest_local(node);
+            by_samples && newest.is_some_and(|(_, local)| local.n_samples == 0)
+        };
         let counts = |node: &NodeId| {
             let is_waited_for = self.view.is_waited_for(*node, &self.spec);
             let speaks = self.broadcast_set.contains(*node, round) && cohort.contains(*node);
-            speaks && is_waited_for && is_proven(*node)
+            speaks && is_waited_for && is_proven(*node) && !weighs_nothing(*node)
         };
         self.view.company().neighbours().filter(counts).collect()
     }

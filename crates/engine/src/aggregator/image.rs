@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fednode_core::draw::DrawSeed;
 use fednode_core::{
-    BlobId, BroadcastSet, FederationId, FederationSpec, NodeId, Schedule, Timestamp,
+    BroadcastSet, ClosingId, FederationId, FederationSpec, NodeId, Schedule, Timestamp,
 };
 use serde::{Deserialize, Serialize};
 
@@ -32,7 +32,7 @@ pub struct AggregatorImage {
     synced: bool,
     started: Option<Timestamp>,
     trials: Trials,
-    unproven: BTreeSet<BlobId>,
+    unproven: BTreeSet<ClosingId>,
     now: Timestamp,
 }
 

@@ -24,7 +24,7 @@ impl Aggregator {
         let judge = self.judge(waited);
         let is_late = self.open.opened.is_some() && judge.patience() == Patience::DeadlineOver;
         // What most have gone on from was looked at. What could not be recomputed waits until there is nothing else to do.
-        let is_unproven = |said: &Announced<'_>| self.unproven.contains(&said.global.mean.id);
+        let is_unproven = |said: &Announced<'_>| self.unproven.contains(&said.id);
         let needs_no_trial =
             |said: Announced<'_>| judge.is_vouched_for(said) || is_late && is_unproven(&said);
         let open = self.view.globals();
@@ -150,7 +150,7 @@ impl Aggregator {
                 let reason = format!("signed a false mean for round {}", closed.round);
                 // Everybody hears of it: whoever followed that mean can recompute it, too.
                 self.outbox.publish(closed.round, Body::Fault(fault));
-                self.view.refute(closed.global.id(closed.round));
+                self.view.refute(closed.id());
                 self.convict(closed.author, reason);
                 self.consider_globals();
             }
@@ -159,13 +159,13 @@ impl Aggregator {
         }
     }
 
-    /// A mean could not be recomputed. With updates to close a round from, an unproven chain can wait.
+    /// The mean of a closing could not be recomputed. With updates to close a round from, an unproven chain can wait.
     fn on_unproven(&mut self, closed: &Closed) {
         if self.open.opened.is_none() {
             return self.follow(closed.author, closed.round, &closed.global);
         }
         self.view.doubt(closed.author);
-        self.unproven.insert(closed.global.mean.id);
+        self.unproven.insert(closed.id());
         self.consider_globals();
     }
 

@@ -101,7 +101,8 @@ impl Aggregator {
         } else if waiting.is_empty() {
             // A mean takes two, whoever has left.
             let needed = quorum.max(2);
-            let what = format!("{needed} shared parts to close round {round} ({held} are here)");
+            let here = self.n_counted();
+            let what = format!("{needed} shared parts to close round {round} ({here} are here)");
             let whom = closer.failed();
             waiting.push(Waiting::new(Cause::Quorum, what, since).from_peers(whom));
         }

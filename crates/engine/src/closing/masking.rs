@@ -122,7 +122,7 @@ impl Closer {
             }
             Some(Ok(_)) => Masked::Look(Sum::clone(&sum)),
         };
-        (self.is_averaging, self.is_futile, self.ordered) = (true, false, adverts);
+        self.note_order(round, adverts);
         Some(Step::Average(order(round, members, masked)))
     }
 
@@ -186,7 +186,7 @@ impl Closer {
         let is_true = |author| said.iter().any(|(node, _)| *node == author);
         let used = words.iter().filter(|word| is_true(word.author));
         proposed.used = used.map(|word| (word.author, word.advert)).collect();
-        self.ordered = members.iter().map(|member| member.advert).collect();
+        let adverts = members.iter().map(|member| member.advert).collect();
         let masked = Masked::Open {
             sum: Sum::clone(&sum),
             words: said
@@ -194,8 +194,9 @@ impl Closer {
                 .map(|(node, word)| (node, word.clone()))
                 .collect(),
         };
-        self.is_averaging = true;
-        Some(order(round, members.clone(), masked))
+        let order = order(round, members.clone(), masked);
+        self.note_order(round, adverts);
+        Some(order)
     }
 }
 

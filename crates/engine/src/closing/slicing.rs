@@ -162,13 +162,13 @@ impl Closer {
         let mut wanted = Vec::new();
         for (node, offer) in &mut self.offers {
             if offer.part == Part::Elsewhere {
+                // Parts that others average count as held. From here on they are fetched.
+                self.counts.take_out(offer);
                 offer.part = Part::Wanted;
+                self.counts.add(offer);
                 wanted.push((*node, offer.shared));
             }
         }
-        // Parts that others average count as held. From here on they are fetched.
-        self.n_held -= wanted.len();
-        self.n_wanted += wanted.len();
         Step::Fetch(wanted)
     }
 

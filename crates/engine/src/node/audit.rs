@@ -67,7 +67,7 @@ pub(super) fn on_recomputed(
         // Its author counted these parts, so it holds them; that nobody can get them speaks against it.
         None if shared.everybody_verifies(&closed) => {
             shared.view.doubt(closed.author);
-            phase.give_up_on_mean(shared, closed.global.mean.id);
+            phase.give_up_on_closing(shared, closed.id());
         }
         None => acquit(phase, shared, &closed, None),
     }
@@ -109,7 +109,7 @@ fn convict(phase: &mut Phase, shared: &mut Shared, closed: &Closed, fault: Fault
     ban(phase, shared, accused, reason);
     // Whoever closed the round may be another one than who lied about a slice: the mean is not to be had any more.
     if accused != closed.author {
-        phase.give_up_on_mean(shared, closed.global.mean.id);
+        phase.give_up_on_closing(shared, closed.id());
     }
 }
 

@@ -45,7 +45,7 @@ impl Closings {
     /// A closing's mean was refused: it is not looked at again until the head moves, unless most go on from it. Otherwise
     /// the same one would be chosen in every round.
     pub(super) fn refuse(&mut self, closed: &Closed) {
-        let id = closed.global.id(closed.round);
+        let id = closed.id();
         if self.is_refused(id) {
             return;
         }

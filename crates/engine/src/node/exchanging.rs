@@ -178,13 +178,9 @@ impl Exchanging {
     }
 
     fn give_up_on_mean(&mut self, shared: &mut Shared) {
-        let mean = self
-            .exchange
-            .mean
-            .candidate()
-            .map(|closed| closed.global.mean.id);
-        if let Some(mean) = mean {
-            self.exchange.mean.discard(mean);
+        let candidate = self.exchange.mean.candidate();
+        if let Some(closing) = candidate.map(Closed::id) {
+            self.exchange.mean.discard(closing);
             self.consider_globals(shared);
             self.exchange.call_for_another(shared);
         }
@@ -252,8 +248,9 @@ impl Exchanging {
         if !shared.averages() || !self.lacks_mean_of(round) {
             return;
         }
-        // Somebody closes the round already, and waits for slices. It may be this node.
-        let is_acting = self.exchange.acting.is_some() && shared.spec.round.slices > 1;
+        // Somebody closes the round already, and waits for slices or for the mean. It may be this node.
+        let waits = |acting: &Acting| shared.spec.round.slices > 1 || acting.is_computing();
+        let is_acting = self.exchange.acting.as_ref().is_some_and(waits);
         match self.exchange.slices_until(shared.now) {
             _ if is_acting => {}
             Some(until) => shared.outbox.set_timer(Timer::Act(round), until),

@@ -22,10 +22,10 @@ pub(super) struct Merging {
 
 impl Merging {
     /// Adopts the mean of a closed round, and mixes nothing: for a node that joins.
-    pub(super) fn adopt(shared: &mut Shared, exchange: Box<Exchange>) -> Phase {
+    pub(super) fn adopt(shared: &mut Shared, mut exchange: Box<Exchange>) -> Phase {
         shared.outbox.push(Output::Merge(MergeOrder {
             round: shared.memory.round,
-            adopt: exchange.mean.ready(),
+            adopt: exchange.mean.hand_over(),
             members: statistics_of(shared, &exchange),
             rows: vec![],
             own: vec![],
@@ -61,7 +61,7 @@ impl Merging {
         let own = shared.memory.report.as_ref();
         shared.outbox.push(Output::Merge(MergeOrder {
             round,
-            adopt: exchange.mean.ready(),
+            adopt: exchange.mean.hand_over(),
             members: statistics_of(shared, &exchange),
             rows: exchange.experts.rows().to_vec(),
             own: own.map(LocalReport::experts_to_mix).unwrap_or_default(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use fednode_core::{BlobId, Global, LocalReport, NodeId, Round, Timestamp};
+use fednode_core::{BlobId, ClosingId, Global, LocalReport, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::audit;
@@ -233,12 +233,12 @@ impl Phase {
         }
     }
 
-    /// A mean is not to be had, or not to be trusted: another closing of the round takes its place.
-    pub(super) fn give_up_on_mean(&mut self, shared: &mut Shared, mean: BlobId) {
+    /// The mean of a closing is not to be had, or not to be trusted: another closing of the round takes its place.
+    pub(super) fn give_up_on_closing(&mut self, shared: &mut Shared, closing: ClosingId) {
         let Some(exchange) = self.exchange_mut() else {
             return;
         };
-        exchange.mean.discard(mean);
+        exchange.mean.discard(closing);
         // One that was announced already is there sooner than a new one.
         self.consider_globals(shared);
         if let Some(exchange) = self.exchange() {

@@ -78,10 +78,18 @@ impl Pooling {
         }
     }
 
-    /// An owner takes its module back.
+    /// An owner takes its module back, which may be on its way.
     pub(super) fn withdraw(&mut self, owner: NodeId, blobs: &[BlobId]) {
-        self.members
-            .retain(|member, blob| *member != owner || !blobs.contains(&blob.id));
+        self.keep(|member, blob| member != owner || !blobs.contains(&blob));
+    }
+
+    /// Keeps those modules that stay in the pool, here or on their way.
+    fn keep(&mut self, stays: impl Fn(NodeId, BlobId) -> bool) {
+        self.members.retain(|member, blob| stays(*member, blob.id));
+        self.fetching.retain(|blob, (_, owners)| {
+            owners.retain(|owner| stays(*owner, *blob));
+            !owners.is_empty()
+        });
     }
 
     fn enter(&mut self, stage: Stage, now: Timestamp) {
@@ -126,8 +134,12 @@ impl Pooling {
 
     /// Goes on wherever everything that was waited for has arrived.
     pub(super) fn advance(&mut self, shared: &mut Shared) {
+        let view = &shared.view;
+        if self.stage == Stage::Fetching {
+            // A liar whose module was used would decide what this node predicts.
+            self.keep(|member, _| !view.is_banned(member));
+        }
         if self.stage == Stage::Gathering {
-            let view = &shared.view;
             // Whoever is gone, or has said that it keeps its module, is not waited for.
             self.awaited.retain(|node| {
                 view.nodes().offer(*node).is_none() && !view.is_lost(*node) && !view.has_left(*node)
@@ -155,6 +167,10 @@ impl Pooling {
         for (node, lineage, blob) in offered.filter(|(node, ..)| *node != shared.me) {
             // A module of another size is of another model, or no module at all; it is told apart before it is fetched.
             let is_of_size = size.is_none_or(|size| size == blob.size);
+            // The offer may come after the word that takes it back.
+            if shared.view.was_withdrawn_by(node, blob.id) {
+                continue;
+            }
             if lineage == shared.memory.lineage && is_of_size {
                 fitting.push((node, blob));
             } else {

@@ -327,13 +327,11 @@ impl Shared {
         mut exchange: Option<&mut Exchange>,
         waited: Duration,
     ) -> Option<Closed> {
-        // A mean that could not be had is not looked at again in this round.
+        // A closing whose mean could not be had is not looked at again in this round.
         let judge = self.judge(waited);
         let given_up = |said: Announced<'_>| {
-            let exchange = exchange.as_deref();
-            let mean = said.global.mean.id;
-            let is_unreachable =
-                exchange.is_some_and(|exchange| exchange.mean.is_unreachable(mean));
+            let pursuit = exchange.as_deref().map(|exchange| &exchange.mean);
+            let is_unreachable = pursuit.is_some_and(|pursuit| pursuit.is_unreachable(said.id));
             is_unreachable || self.closings.is_refused(said.id)
         };
         let open = self.view.globals();

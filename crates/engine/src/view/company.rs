@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use fednode_core::{NodeId, Role};
 use serde::{Deserialize, Serialize};
 
-/// Aggregators that are remembered as idle at most.
+/// Aggregators that are remembered as idle, beside those that are here.
 const MAX_IDLE: usize = 64;
 
 /// The members that are here.
@@ -49,9 +49,10 @@ impl Company {
 
     /// Remembers that these aggregators did nothing in a whole round, also where they come again.
     pub(super) fn note_idle_aggregators(&mut self) {
-        if self.idle.len() < MAX_IDLE {
-            self.idle.extend(&self.aggregators);
+        if self.idle.len() >= MAX_IDLE {
+            self.idle.retain(|node| self.aggregators.contains(node));
         }
+        self.idle.extend(&self.aggregators);
     }
 
     /// A closed round of this author is followed.

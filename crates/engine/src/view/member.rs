@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fednode_core::masked::Bytes32;
 use fednode_core::{
-    Accepted, Advert, BlobId, Body, Local, PoolOffer, ProxyOffer, ProxySet, Role, Round,
+    Accepted, Advert, BlobId, Body, Local, PoolOffer, ProxyOffer, ProxySet, Role, Round, Sequence,
 };
 use serde::{Deserialize, Serialize};
 
@@ -45,6 +45,9 @@ pub(super) struct More {
     /// The newest offer of a private module.
     #[serde(with = "shared_option")]
     pub(super) offer: Option<Arc<Accepted>>,
+    /// When it said that it leaves, if it has said so.
+    #[serde(default)]
+    farewell: Option<Sequence>,
     /// What it said on the way to a mean, of masked sums or of slices; the newest last.
     #[serde(default, with = "shared_list")]
     pub(super) words: Vec<Arc<Accepted>>,
@@ -108,6 +111,49 @@ impl NodeView {
             .rev()
             .find(|(known, _)| *known == round)
             .map(|(_, proxies)| proxies)
+    }
+
+    /// It says that it leaves. Returns false if it has spoken again since: adverts come in any order.
+    pub(super) fn leave(&mut self, at: Sequence) -> bool {
+        if self.locals().any(|update| update.sequence > at) {
+            return false;
+        }
+        let farewell = &mut self.more.get_or_insert_default().farewell;
+        *farewell = (*farewell).max(Some(at));
+        self.left = true;
+        true
+    }
+
+    /// It has said an update. Returns whether it is back: whoever speaks after its farewell is, and a connection alone does not
+    /// say so.
+    pub(super) fn come_back(&mut self, at: Sequence) -> bool {
+        let farewell = self.more.as_ref().and_then(|more| more.farewell);
+        let is_back = self.left && farewell.is_none_or(|farewell| farewell < at);
+        self.left &= !is_back;
+        is_back
+    }
+
+    /// Keeps an offer of its module, unless a newer one is known. Returns whether it was kept.
+    pub(super) fn keep_offer(&mut self, advert: &Arc<Accepted>) -> bool {
+        let offer = &mut self.more.get_or_insert_default().offer;
+        let is_news = offer
+            .as_ref()
+            .is_none_or(|known| known.sequence <= advert.sequence);
+        if is_news {
+            *offer = Some(Arc::clone(advert));
+        }
+        is_news
+    }
+
+    /// Forgets its offer, if it takes these blobs back after it has said that.
+    pub(super) fn withdraw_offer(&mut self, at: Sequence, blobs: &[BlobId]) {
+        let is_withdrawn = |offer: &Accepted| {
+            let blob = offer_of(offer).and_then(|offer| offer.blob);
+            offer.sequence < at && blob.is_some_and(|blob| blobs.contains(&blob.id))
+        };
+        if let Some(more) = &mut self.more {
+            more.offer.take_if(|offer| is_withdrawn(offer));
+        }
     }
 
     pub(super) fn offer(&self) -> Option<&PoolOffer> {

@@ -72,9 +72,12 @@ impl Nodes {
                 .nodes
                 .iter()
                 .filter(|(_, view)| view.connected.is_none());
+            // A forgotten ban is lifted. So bans stay, until they are half of all: they must not drive out everybody else.
+            let banned = self.nodes.iter().filter(|(_, view)| view.banned).count();
+            let keeps_bans = banned <= MAX_NODES / 2;
             // Connected nodes stay whatever they say: forgetting them would make them strangers at their next word.
             if let Some(oldest) = silent
-                .min_by_key(|(node, view)| (view.newest, **node))
+                .min_by_key(|(node, view)| (view.banned == keeps_bans, view.newest, **node))
                 .map(|(node, _)| *node)
             {
                 self.nodes.swap_remove(&oldest);

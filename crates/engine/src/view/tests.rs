@@ -182,3 +182,88 @@ fn doubts_of_a_closer_end_when_a_closing_is_followed() {
     );
     assert!(view.is_doubtful(second), "its part did not come");
 }
+
+/// What an author says, by the number that it has given it.
+fn said(author: NodeId, counter: u64, body: Body) -> Arc<Accepted> {
+    let mut advert = update(1, 1).advert.clone();
+    (advert.author, advert.body) = (author, body);
+    advert.sequence.counter = counter;
+    let name = [author.as_bytes().as_slice(), &counter.to_be_bytes()].concat();
+    let id = AdvertId::of(&name);
+    Arc::new(Accepted { id, advert })
+}
+
+/// A node that was away hears what others kept of somebody's words, in any order.
+#[test]
+fn a_farewell_counts_until_something_is_said_after_it() {
+    let trained = || Body::Local(Local::new(BlobId::of(b"initial"), 10));
+    let mut view = View::new(3);
+    view.connect(AUTHOR, Role::Node);
+    view.record(&said(AUTHOR, 5, trained()));
+    let before = said(AUTHOR, 4, Body::Leave);
+    assert_eq!(view.record(&before), Recorded::Nothing);
+    assert!(!view.has_left(AUTHOR), "it is back since");
+    view.record(&said(AUTHOR, 7, Body::Leave));
+    view.record(&said(AUTHOR, 6, trained()));
+    assert!(view.has_left(AUTHOR), "the update came late");
+    assert!(!view.company().has_neighbour(AUTHOR));
+    view.record(&said(AUTHOR, 8, trained()));
+    assert!(!view.has_left(AUTHOR) && view.company().has_neighbour(AUTHOR));
+}
+
+#[test]
+fn the_newest_offer_of_a_module_counts() {
+    let blob = |name: &str| BlobRef::of(name.as_bytes());
+    let offer = |name: &str| {
+        Body::Pool(fednode_core::PoolOffer {
+            kind: "head".to_owned(),
+            lineage: BlobId::of(b"mean"),
+            blob: Some(blob(name)),
+            score: 0.5,
+        })
+    };
+    let withdrawal = |name: &str| {
+        Body::Withdraw(fednode_core::Withdraw {
+            blobs: vec![blob(name).id],
+        })
+    };
+    let mut view = View::new(3);
+    let offered = |view: &View| view.nodes().offer(AUTHOR).and_then(|offer| offer.blob);
+    view.record(&said(AUTHOR, 5, offer("new")));
+    assert_eq!(
+        view.record(&said(AUTHOR, 3, offer("old"))),
+        Recorded::Nothing
+    );
+    assert_eq!(offered(&view), Some(blob("new")));
+    view.record(&said(AUTHOR, 4, withdrawal("new")));
+    assert_eq!(offered(&view), Some(blob("new")), "it was offered again");
+    view.record(&said(AUTHOR, 6, withdrawal("new")));
+    assert_eq!(offered(&view), None);
+}
+
+/// In an open federation names cost nothing.
+#[test]
+fn a_crowd_of_strangers_lifts_no_ban() {
+    let trained = || Body::Local(Local::new(BlobId::of(b"initial"), 10));
+    let mut view = View::new(3);
+    view.record(&said(AUTHOR, 1, trained()));
+    view.ban(AUTHOR);
+    for n in 0..nodes::MAX_NODES as u32 + 10 {
+        let mut name = [9; 32];
+        name[..4].copy_from_slice(&n.to_be_bytes());
+        view.record(&said(NodeId::from_bytes(name), 1, trained()));
+    }
+    assert!(view.is_banned(AUTHOR));
+}
+
+#[test]
+fn aggregators_that_do_nothing_are_not_waited_for_however_many_there_were() {
+    let mut view = View::new(3);
+    for byte in 1..=80 {
+        let aggregator = NodeId::from_bytes([byte; 32]);
+        view.connect(aggregator, Role::Aggregator);
+        view.note_idle_aggregators();
+        assert!(!view.company().has_aggregator(), "{byte}");
+        view.disconnect(aggregator);
+    }
+}

@@ -10,7 +10,7 @@ use fednode_core::{BlobId, BlobRef, Body, Local, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::chain::{self, Rank};
-use crate::closing::{Base, Closer, Offered, Step};
+use crate::closing::{Base, Closer, Mean, Offered, Step};
 use crate::event::{Arrival, AverageReport, Fetch, FetchKind, JoinReport, Note, Output, Timer};
 use crate::node::shared::Shared;
 use crate::slices;
@@ -44,6 +44,9 @@ pub(in crate::node) struct Acting {
     head: Option<Round>,
     /// The newest round of which updates are counted, where others train in later ones.
     newest: Option<Round>,
+    /// Whether it has said the closed round. It may begin anew then: perhaps that counted too few.
+    #[serde(default)]
+    has_closed: bool,
 }
 
 impl Acting {
@@ -64,6 +67,7 @@ impl Acting {
                 .map(|_| shared.chain.head().round),
             // Where only some train in a round, those of a later one have given this one up.
             newest: (shared.spec.round.participation < 1.0).then_some(round),
+            has_closed: false,
         };
         shared.outbox.note(Note::Acting(round));
         // Nothing is on its way then, so no arrival would lead to the mean.
@@ -172,6 +176,11 @@ impl Acting {
         self.closer.remove(node);
     }
 
+    /// Tells whether the mean is being computed. Whoever began anew now would not know it when it comes.
+    pub(in crate::node) fn is_computing(&self) -> bool {
+        self.closer.is_averaging() && !self.has_closed
+    }
+
     /// Returns what the closing of the round waits for.
     pub(super) fn waiting(&self, me: NodeId, round: Round, since: Duration) -> Waiting {
         let mut wanted = self.closer.wanted();
@@ -238,11 +247,7 @@ impl Acting {
     pub(super) fn on_joined(&mut self, shared: &mut Shared, report: &JoinReport) {
         match self.closer.on_joined(report) {
             Ok(mean) if !mean.is_of(shared.base()) => self.closer.reopen(),
-            Ok(mean) => {
-                let (parent, round) = (shared.parent(), mean.round);
-                let global = shared.chain.close(parent, mean);
-                shared.outbox.publish(round, Body::from(global));
-            }
+            Ok(mean) => self.announce(shared, mean),
             Err(Some(Step::Fetch(parts))) => self.fetch_all(shared, parts),
             Err(_) => {}
         }
@@ -254,10 +259,14 @@ impl Acting {
         let Some(mean) = self.closer.on_averaged(report, &mut shared.outbox) else {
             return self.close_if_ready(shared);
         };
-        let parent = shared.parent();
-        let round = mean.round;
+        self.announce(shared, mean);
+    }
+
+    fn announce(&mut self, shared: &mut Shared, mean: Mean) {
+        let (parent, round) = (shared.parent(), mean.round);
         let global = shared.chain.close(parent, mean);
         shared.outbox.publish(round, Body::from(global));
+        self.has_closed = true;
     }
 }
 

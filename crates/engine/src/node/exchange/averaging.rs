@@ -8,17 +8,18 @@ use std::collections::BTreeSet;
 
 use fednode_core::masked::{Bytes32, Proposal};
 use fednode_core::{
-    BlobId, BlobRef, Body, NodeId, Round, SliceMean, Slices, Slicing, Timestamp, slicing,
+    BlobId, BlobRef, Body, Fault, NodeId, Round, SliceMean, Slices, Slicing, Timestamp, slicing,
 };
 use serde::{Deserialize, Serialize};
 
+use super::Exchange;
 use crate::chain::{self, Verdict};
-use crate::event::{Output, Purpose, SliceOrder, SliceReport, Timer};
+use crate::event::{Note, Output, Purpose, SliceOrder, SliceReport, Timer};
 use crate::follower::{Closed, Follower};
 use crate::node::shared::Shared;
 use crate::slices::{self, Line, SaidSlice, Turn};
 
-/// Proposals of a round that a member averages for, beside those of an aggregator.
+/// Proposals of a round that a member averages for: so many of members, and as many of aggregators.
 const MOST_PROPOSALS: usize = 3;
 
 /// What a member averages in a round.
@@ -32,6 +33,9 @@ pub(super) struct Averaging {
 /// One proposal.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct Job {
+    /// Who proposed it.
+    #[serde(default)]
+    by: Option<NodeId>,
     of: Bytes32,
     slicing: Slicing,
     proposal: Proposal,
@@ -91,9 +95,8 @@ impl Averaging {
         // Whoever closes first comes first, so that others cannot take up all the room.
         new.sort_by_key(|(author, _)| shared.rank(round, *author));
         for (author, proposal) in new {
-            let is_aggregators = shared.view.is_aggregator(author);
-            let has_room = is_aggregators || self.jobs.len() < MOST_PROPOSALS;
-            if !has_room || self.jobs.iter().any(|job| job.proposal == proposal) {
+            let is_taken = |job: &Job| job.proposal == proposal || job.by == Some(author);
+            if !self.has_room(shared, author) || self.jobs.iter().any(is_taken) {
                 continue;
             }
             let Some(job) = Job::of(shared, round, author, proposal) else {
@@ -105,6 +108,13 @@ impl Averaging {
                 shared.outbox.set_timer(Timer::Slices(round), next);
             }
         }
+    }
+
+    /// Tells whether there is room for a proposal of this author. Each has one, so that nobody takes up the room of others.
+    fn has_room(&self, shared: &Shared, author: NodeId) -> bool {
+        let is_aggregator = |node| shared.view.is_aggregator(node);
+        let is_alike = |job: &&Job| job.by.is_some_and(is_aggregator) == is_aggregator(author);
+        self.jobs.iter().filter(is_alike).count() < MOST_PROPOSALS
     }
 
     /// A slice is averaged, or cannot be: the member says so.
@@ -155,6 +165,36 @@ impl Averaging {
     }
 }
 
+impl Exchange {
+    /// A closing rests on a slice that this node has averaged itself, and that is something else: two have lied alike.
+    pub(super) fn convict_averagers(
+        &mut self,
+        shared: &mut Shared,
+        closed: &Closed,
+        (slice, actual): (u32, BlobRef),
+    ) {
+        let round = closed.round;
+        shared.view.refute(closed.global.id(round));
+        let pair = closed.global.slices.chunks_exact(2).nth(slice as usize);
+        for (accused, evidence) in pair.into_iter().flatten().copied() {
+            shared.outbox.note(Note::CheatFound {
+                node: accused,
+                round,
+            });
+            let fault = Fault {
+                accused,
+                evidence,
+                actual: actual.id,
+                slice: Some(slice),
+            };
+            shared.outbox.publish(round, Body::Fault(fault));
+            let reason = format!("signed a false mean for round {round}");
+            shared.ban(Some(self), accused, reason);
+        }
+        self.call_for_another(shared);
+    }
+}
+
 impl Job {
     /// Takes a proposal, if this member is in it and all others have signed what is proposed.
     fn of(shared: &mut Shared, round: Round, author: NodeId, proposal: Proposal) -> Option<Self> {
@@ -175,6 +215,7 @@ impl Job {
         }
         let patience = slices::patience(slicing.size(), &shared.spec.round);
         Some(Self {
+            by: Some(author),
             of: proposal.id(round),
             slicing,
             proposal,

@@ -18,7 +18,7 @@ mod waiting;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use fednode_core::{BlobId, BlobRef, Body, Fault, NodeId, Round, Timestamp};
+use fednode_core::{BlobId, NodeId, Round, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use self::acting::Acting;
@@ -29,7 +29,7 @@ use super::following;
 use super::planning;
 use super::shared::Shared;
 use crate::event::{
-    Arrival, AverageReport, FetchKind, JoinPurpose, JoinReport, Note, SliceReport, Timer,
+    Arrival, AverageReport, FetchKind, JoinPurpose, JoinReport, SliceReport, Timer,
 };
 use crate::follower::Closed;
 use crate::quorum::{ATTEMPTS, Patience};
@@ -67,6 +67,9 @@ pub(super) struct Exchange {
     grace_ends: Option<Timestamp>,
     /// The round is closed and its stragglers have had their time.
     grace_over: bool,
+    /// Whether those who held it up until its deadline were noted. It may end a second time, when nobody has closed it.
+    #[serde(default)]
+    is_blamed: bool,
 }
 
 impl Exchange {
@@ -86,6 +89,7 @@ impl Exchange {
             in_grace: false,
             grace_ends: None,
             grace_over: false,
+            is_blamed: false,
         }
     }
 
@@ -301,7 +305,7 @@ impl Exchange {
         let on_trial = match shared.trials.known(author, &closed.global) {
             Known::Recomputed => false,
             Known::Impossible if shared.everybody_verifies(&closed) => {
-                return self.mean.discard(closed.global.mean.id);
+                return self.mean.discard(closed.id());
             }
             Known::Impossible => false,
             Known::Nothing | Known::Open => shared.must_verify(&closed),
@@ -330,34 +334,6 @@ impl Exchange {
             self.mean.put_on_trial(author, &closed.global);
             shared.begin_trial(closed, None);
         }
-    }
-
-    /// A closing rests on a slice that this node has averaged itself, and that is something else: two have lied alike.
-    fn convict_averagers(
-        &mut self,
-        shared: &mut Shared,
-        closed: &Closed,
-        (slice, actual): (u32, BlobRef),
-    ) {
-        let round = closed.round;
-        shared.view.refute(closed.global.id(round));
-        let pair = closed.global.slices.chunks_exact(2).nth(slice as usize);
-        for (accused, evidence) in pair.into_iter().flatten().copied() {
-            shared.outbox.note(Note::CheatFound {
-                node: accused,
-                round,
-            });
-            let fault = Fault {
-                accused,
-                evidence,
-                actual: actual.id,
-                slice: Some(slice),
-            };
-            shared.outbox.publish(round, Body::Fault(fault));
-            let reason = format!("signed a false mean for round {round}");
-            shared.ban(Some(self), accused, reason);
-        }
-        self.call_for_another(shared);
     }
 
     /// Fetches a mean from those who should have it.
@@ -408,7 +384,8 @@ impl Exchange {
     /// Drops the candidate of a banned author, and all that was waited for from it.
     pub(super) fn on_ban(&mut self, shared: &mut Shared, node: NodeId) {
         // The round needs another closing, and the nodes have waited long enough.
-        if self.mean.drop_that_of(node) {
+        let is_false = |closing| shared.view.is_refuted(closing);
+        if self.mean.drop_that_of(node, is_false) {
             let takeover = Timer::Takeover(shared.memory.round);
             shared.outbox.set_timer(takeover, shared.now);
         }
@@ -467,7 +444,7 @@ impl Exchange {
 
     /// The deadline: blobs that have not come are not waited for any longer.
     pub(super) fn on_deadline(&mut self, shared: &mut Shared, round: Round) {
-        if self.round == round {
+        if self.round == round && !std::mem::replace(&mut self.is_blamed, true) {
             shared.view.note_held_up(self.held_up_by(shared));
         }
         self.on_grace_over(shared, round);
@@ -494,6 +471,47 @@ impl Exchange {
             let takeover = Timer::Takeover(self.round);
             let patience = shared.now + shared.spec.round.grace();
             shared.outbox.set_timer(takeover, patience);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use fednode_core::{FederationSpec, Role};
+
+    use super::*;
+    use crate::node::memory::Memory;
+    use crate::state::{Head, Phase, State};
+
+    /// A round that nobody closes ends twice: at its deadline, and when it is given up.
+    #[test]
+    fn who_is_late_for_a_round_that_nobody_closes_has_held_up_one_round() {
+        let [me, late] = [1, 2].map(|byte| NodeId::from_bytes([byte; 32]));
+        let state = State {
+            phase: Phase::Training,
+            round: Round(1),
+            lineage: BlobId::of(b"initial"),
+            plan: None,
+            held: BTreeMap::new(),
+            report: None,
+            module: None,
+            head: Head::initial(None),
+            gone: BTreeSet::new(),
+            owner: None,
+        };
+        let (_, head, memory) = Memory::of(state, me);
+        let spec = Arc::new(FederationSpec::default());
+        let mut shared = Shared::new(spec, me, None, head, memory);
+        shared.view.connect(late, Role::Node);
+        for round in 1..=2 {
+            let mut exchange = Exchange::to_rest(&shared);
+            exchange.await_updates([late].into_iter());
+            exchange.on_deadline(&mut shared, Round(1));
+            exchange.on_deadline(&mut shared, Round(1));
+            assert_eq!(shared.is_waited_for(late), round == 1, "after {round}");
         }
     }
 }

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use fednode_core::{BlobId, BlobRef, Global, NodeId};
+use fednode_core::{BlobRef, ClosingId, Global, NodeId};
 use serde::{Deserialize, Serialize};
 
 use crate::event::{Arrival, FetchKind};
@@ -31,6 +31,9 @@ struct Candidate {
     mean: Mean,
     /// Whether a recomputation of the mean is still being waited for.
     on_trial: bool,
+    /// Whether the trainer takes the mean over.
+    #[serde(default)]
+    is_adopted: bool,
 }
 
 /// Whether a round needs a mean, and which.
@@ -39,8 +42,9 @@ pub(in crate::node) struct Pursuit {
     /// Whether the round needs a mean that nobody has provided.
     is_needed: bool,
     candidate: Option<Candidate>,
-    /// Means that could neither be fetched nor recomputed.
-    unreachable: BTreeSet<BlobId>,
+    /// Closings whose means could neither be fetched nor recomputed. Another closing may have the same mean: a liar can name
+    /// that of others beside a part that nobody can get.
+    unreachable: BTreeSet<ClosingId>,
 }
 
 impl Pursuit {
@@ -61,12 +65,13 @@ impl Pursuit {
 
     /// Makes a closed round the candidate; its mean is being fetched.
     pub(super) fn pursue(&mut self, closed: Closed) {
-        // A mean that was given up comes here again only if most have gone on from it. So it can be had.
-        self.unreachable.remove(&closed.global.mean.id);
+        // A closing that was given up comes here again only if most have gone on from it. So its mean can be had.
+        self.unreachable.remove(&closed.id());
         self.candidate = Some(Candidate {
             closed,
             mean: Mean::Wanted,
             on_trial: false,
+            is_adopted: false,
         });
     }
 
@@ -102,32 +107,46 @@ impl Pursuit {
         }
     }
 
-    /// Drops the candidate if this node closed it; returns whether it did.
-    pub(super) fn drop_that_of(&mut self, author: NodeId) -> bool {
-        let is_its = self
-            .candidate()
-            .is_some_and(|closed| closed.author == author);
-        if is_its {
+    /// Drops the candidate if this node closed it; returns whether it did. `is_false` tells whether a closing is known to be false.
+    ///
+    /// What the trainer takes over already stays, unless it is false. Its author may be banned for something else, and the node
+    /// would not know which mean its model has.
+    pub(super) fn drop_that_of(
+        &mut self,
+        author: NodeId,
+        is_false: impl Fn(ClosingId) -> bool,
+    ) -> bool {
+        let is_dropped = self.candidate.as_ref().is_some_and(|candidate| {
+            let is_its = candidate.closed.author == author;
+            is_its && (!candidate.is_adopted || is_false(candidate.closed.id()))
+        });
+        if is_dropped {
             self.candidate = None;
         }
-        is_its
+        is_dropped
     }
 
-    /// Gives a mean up for good: it cannot be had, or not be trusted.
-    pub(in crate::node) fn discard(&mut self, mean: BlobId) {
+    /// Hands the mean to the trainer, once it is ready.
+    pub(in crate::node) fn hand_over(&mut self) -> Option<BlobRef> {
+        let mean = self.ready()?;
+        if let Some(candidate) = &mut self.candidate {
+            candidate.is_adopted = true;
+        }
+        Some(mean)
+    }
+
+    /// Gives a closing up for good: its mean cannot be had, or not be trusted.
+    pub(in crate::node) fn discard(&mut self, closing: ClosingId) {
         // Remembered for this round, or the next look would choose the same closing again.
-        self.unreachable.insert(mean);
-        if self
-            .candidate()
-            .is_some_and(|closed| closed.global.mean.id == mean)
-        {
+        self.unreachable.insert(closing);
+        if self.candidate().is_some_and(|it| it.id() == closing) {
             self.candidate = None;
         }
     }
 
-    /// Tells whether a mean was given up.
-    pub(in crate::node) fn is_unreachable(&self, mean: BlobId) -> bool {
-        self.unreachable.contains(&mean)
+    /// Tells whether a closing was given up.
+    pub(in crate::node) fn is_unreachable(&self, closing: ClosingId) -> bool {
+        self.unreachable.contains(&closing)
     }
 
     /// Returns the mean to adopt once it is held and, where that was asked for, recomputed.
