@@ -5,6 +5,7 @@
 //! whoever is there (at least two of them). It trains nothing and decides nothing that its signed announcement does not allow
 //! anybody to recompute. When another node has acted in its place, it recomputes that and takes up the chain from there.
 
+mod asking;
 mod closing;
 mod expecting;
 mod image;
@@ -12,6 +13,7 @@ mod straggling;
 mod verifying;
 mod waiting;
 
+use self::asking::Asking;
 use self::expecting::Expected;
 pub use image::AggregatorImage;
 
@@ -26,7 +28,7 @@ use fednode_core::{
 use serde::{Deserialize, Serialize};
 
 use crate::chain;
-use crate::closing::{Base, Closer, Offered};
+use crate::closing::{Closer, Offered};
 use crate::event::{Arrival, Fetch, FetchKind, Input, Note, Output, Timer};
 use crate::follower::Follower;
 use crate::light;
@@ -90,6 +92,8 @@ struct OpenRound {
     /// The most bytes that a part could have by what others had announced when it was looked at last.
     #[serde(default)]
     compared: Option<u64>,
+    #[serde(default)]
+    asked: Asking,
 }
 
 impl OpenRound {
@@ -105,6 +109,7 @@ impl OpenRound {
             overdue: None,
             is_blamed: false,
             compared: None,
+            asked: Asking::default(),
         }
     }
 
@@ -345,11 +350,15 @@ impl Aggregator {
             // Others train in this round, which has a time of its own.
             self.open = OpenRound::new(&self.spec, &self.schedule, self.now);
         }
+        let patience = self.spec.round.deadline();
+        if !self.open.asked.may_ask(author, self.now, patience) {
+            return;
+        }
         let offered = self.open.closer.offer(update, &self.view);
         if offered == Offered::Nothing {
             return;
         }
-        let deadline = self.now + self.spec.round.deadline();
+        let deadline = self.now + patience;
         // The first update opens the round: until then nobody waits for anybody.
         if self.open.opened.is_none() {
             self.open.opened = Some(self.now);
@@ -359,6 +368,7 @@ impl Aggregator {
         let Offered::Part(blob) = offered else {
             return;
         };
+        self.open.asked.note(author, self.now, patience);
         self.outbox.push(Output::Fetch(Fetch {
             blob,
             kind: FetchKind::Shared,
@@ -461,33 +471,5 @@ impl Aggregator {
         if too_few && !self.unproven.is_empty() {
             self.consider_globals();
         }
-    }
-
-    /// Tells whether most of those whose update of the open round was heard could be counted. Nobody would follow less.
-    fn is_most_of_heard(&self) -> bool {
-        let Some(base) = self.base() else {
-            return false;
-        };
-        let (round, members) = self.open.closer.members(base, self.draws);
-        let heard = self
-            .view
-            .nodes()
-            .locals(round)
-            .filter(|(node, _)| !self.view.is_doubtful(*node));
-        2 * members.len() > heard.count()
-    }
-
-    /// Returns how many of the parts that are held would be in the mean: those that follow the same closing as this machine.
-    fn n_counted(&self) -> usize {
-        let base = self.base();
-        base.map_or(0, |base| self.open.closer.n_held_of(base))
-    }
-
-    /// Returns what the members of the open round have trained from; before the first mean, what most nodes started from.
-    fn base(&self) -> Option<Base> {
-        let (mean, previous) = (self.head().mean, self.head().closing);
-        let parent = mean.map(|mean| mean.id);
-        let parent = parent.or_else(|| self.open.closer.common_parent())?;
-        Some(Base { previous, parent })
     }
 }

@@ -100,3 +100,37 @@ fn who_has_no_samples_is_not_waited_for_where_samples_weigh() {
     let outputs = hub.hear_update(3, "initial");
     assert_eq!(members(ordered(&outputs).unwrap()), [1, 2, 3].map(id));
 }
+
+/// Each is of a later round, so that it takes the place of the one before.
+#[test]
+fn part_after_part_of_one_member_is_not_fetched_without_end() {
+    let mut hub = Hub::of(averaging(3));
+    (1..=3).for_each(|node| hub.meet(node));
+    let mut announced = 0;
+    let mut announce = |hub: &mut Hub| {
+        announced += 1;
+        let local = Local {
+            shared: Some(blob(&format!("part {announced}"))),
+            ..Local::new(blob("initial").id, 10)
+        };
+        let name = AdvertId::of(&[9, announced as u8]);
+        let by = (1, u64::from(announced));
+        let said = heard(
+            &hub.spec,
+            name,
+            by,
+            (announced, hub.now),
+            Body::Local(local),
+        );
+        let outputs = hub.handle(said);
+        let fetches = |output: &Output| matches!(output, Output::Fetch(_));
+        outputs.iter().any(fetches)
+    };
+    let fetched = (0..40).filter(|_| announce(&mut hub)).count();
+    assert_eq!(fetched, 8);
+    hub.now = NOW + hub.spec.round.deadline();
+    assert!(
+        announce(&mut hub),
+        "it goes on alone when nobody closes rounds"
+    );
+}

@@ -3,7 +3,7 @@
 use fednode_core::{BlobRef, Body, NodeId};
 
 use super::Aggregator;
-use crate::closing::{Mean, Step, Surroundings};
+use crate::closing::{Base, Mean, Step, Surroundings};
 use crate::event::{
     AverageReport, Fetch, FetchKind, JoinPurpose, JoinReport, Output, Purpose, Timer,
 };
@@ -104,5 +104,33 @@ impl Aggregator {
         // Published before it is followed: the announcement names the head that it follows.
         self.outbox.publish(round, Body::from(global.clone()));
         self.follow(self.me, round, &global);
+    }
+
+    /// Tells whether most of those whose update of the open round was heard could be counted. Nobody would follow less.
+    pub(super) fn is_most_of_heard(&self) -> bool {
+        let Some(base) = self.base() else {
+            return false;
+        };
+        let (round, members) = self.open.closer.members(base, self.draws);
+        let heard = self
+            .view
+            .nodes()
+            .locals(round)
+            .filter(|(node, _)| !self.view.is_doubtful(*node));
+        2 * members.len() > heard.count()
+    }
+
+    /// Returns how many of the parts that are held would be in the mean: those that follow the same closing as this machine.
+    pub(super) fn n_counted(&self) -> usize {
+        let base = self.base();
+        base.map_or(0, |base| self.open.closer.n_held_of(base))
+    }
+
+    /// Returns what the members of the open round have trained from; before the first mean, what most nodes started from.
+    pub(super) fn base(&self) -> Option<Base> {
+        let (mean, previous) = (self.head().mean, self.head().closing);
+        let parent = mean.map(|mean| mean.id);
+        let parent = parent.or_else(|| self.open.closer.common_parent())?;
+        Some(Base { previous, parent })
     }
 }
