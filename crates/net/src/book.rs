@@ -71,6 +71,8 @@ pub(crate) struct Book {
     broadcast_set: Option<BroadcastSet>,
     /// Two adverts of one author under one number: they prove that it told some one thing and others another.
     proofs: BTreeMap<NodeId, [Arc<SignedAdvert>; 2]>,
+    /// Authors of whom there was such a proof when there was no room for it.
+    liars: BTreeSet<NodeId>,
     kept_bytes: usize,
     /// Grows with every insertion, and orders authors by their last advert.
     moment: u64,
@@ -169,13 +171,21 @@ impl Book {
         let Some(kept) = kept.filter(|kept| kept.id != signed.id()) else {
             return false;
         };
-        let is_new = !self.proofs.contains_key(&advert.author);
-        // Beyond the bound the proof is not kept for others, who find their own. Its author is found here all the same.
-        if is_new && self.proofs.len() < MAX_PROOFS {
-            let proof = [Arc::clone(&kept.signed), Arc::new(signed.clone())];
-            self.proofs.insert(advert.author, proof);
+        let author = advert.author;
+        if self.proofs.contains_key(&author) || self.liars.contains(&author) {
+            return false;
         }
-        is_new
+        if self.proofs.len() < MAX_PROOFS {
+            let proof = [Arc::clone(&kept.signed), Arc::new(signed.clone())];
+            self.proofs.insert(author, proof);
+            return true;
+        }
+        // Beyond the bound the proof is not kept for others, who find their own. The author's name is, or everything else that it
+        // signs under this number would be a proof again, and be passed on by all.
+        if self.liars.len() >= MAX_AUTHORS {
+            self.liars.pop_first();
+        }
+        self.liars.insert(author)
     }
 
     /// Visits the adverts that prove equivocations, for whoever is new.

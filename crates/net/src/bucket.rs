@@ -30,6 +30,11 @@ impl Bucket {
         self.tokens > 0.0
     }
 
+    /// Tells whether nothing is missing.
+    pub(crate) fn is_full(&mut self, now: Instant) -> bool {
+        self.has_any(now) && self.tokens >= self.limit
+    }
+
     /// Takes `tokens`, on credit if need be: the size of an answer is known only when it is made.
     pub(crate) fn take(&mut self, tokens: f64) {
         self.tokens -= tokens;
@@ -48,9 +53,11 @@ mod tests {
         let mut bucket = Bucket::new(10.0, 2.0, start);
         assert!(bucket.has_any(start));
         bucket.take(14.0);
-        assert!(!bucket.has_any(start));
+        assert!(!bucket.has_any(start) && !bucket.is_full(start));
         assert!(!bucket.has_any(start + Duration::from_secs(2)));
         assert!(bucket.has_any(start + Duration::from_secs(3)));
+        assert!(!bucket.is_full(start + Duration::from_secs(6)));
+        assert!(bucket.is_full(start + Duration::from_secs(7)));
         assert!(bucket.has_any(start + Duration::from_secs(999)));
         bucket.take(10.0);
         assert!(

@@ -113,16 +113,21 @@ impl Dialer {
         room: usize,
         is_connected: impl Fn(&NodeId) -> bool,
     ) -> Vec<Target> {
+        let is_idle = |state: &State| {
+            let is_connected = state.node.as_ref().is_some_and(&is_connected);
+            !state.dialing && state.due <= now && !is_connected
+        };
+        let idle = self.targets.iter_mut().filter(|(_, state)| is_idle(state));
+        let mut idle: Vec<(&Target, &mut State)> = idle.collect();
+        // Configured targets come first. Of the others, whoever has waited longest: ids are free to make, so by their order a
+        // member could put a thousand in front of all others.
+        idle.sort_by_key(|(target, state)| (matches!(target, Target::Node(_)), state.due));
         let mut begun = Vec::new();
         let mut room = room;
-        // Addresses sort before nodes, so configured targets come first.
-        for (target, state) in &mut self.targets {
-            let idle = !state.dialing
-                && state.due <= now
-                && !state.node.as_ref().is_some_and(&is_connected);
+        for (target, state) in idle {
             // A configured address is dialed even by a full node: it may be the only way into the federation.
             let fits = matches!(target, Target::Address(_)) || room > 0;
-            if idle && fits && begun.len() < MAX_BEGUN_AT_ONCE {
+            if fits && begun.len() < MAX_BEGUN_AT_ONCE {
                 room -= usize::from(matches!(target, Target::Node(_)));
                 state.dialing = true;
                 begun.push(target.clone());
@@ -286,6 +291,20 @@ mod tests {
 
     fn address() -> Target {
         Target::Address("/ip4/10.0.0.1/tcp/1".parse().unwrap())
+    }
+
+    /// Who makes ids may make low ones.
+    #[test]
+    fn who_has_waited_longest_is_dialed_first() {
+        let (mut dialer, now, _) = setup();
+        dialer.add_told(OWN, now - Duration::from_secs(1));
+        for n in 0..100 {
+            let mut id = [0; 32];
+            id[31] = n;
+            dialer.add_told(NodeId::from_bytes(id), now);
+        }
+        let begun = dialer.begin(now, 100, |_| false);
+        assert_eq!(begun[..2], [address(), Target::Node(OWN)]);
     }
 
     fn setup() -> (Dialer, Instant, StdRng) {

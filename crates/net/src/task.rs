@@ -121,6 +121,7 @@ impl Task {
         fetcher: Fetcher,
     ) {
         let mut tick = interval(TICK);
+        // By default ticks that were missed come in a burst, and each would only repeat the work of the one before.
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -301,12 +302,15 @@ impl Task {
             SwarmEvent::NewExternalAddrCandidate { address } => {
                 self.parts.exchange.on_observed(&self.parts.base, address);
             }
+            SwarmEvent::ListenerError { error, .. } => {
+                tracing::warn!(%error, "a listener has trouble: too many open files are one cause");
+            }
             _ => {}
         }
     }
 
     fn on_behaviour_event(&mut self, event: BehaviourEvent) {
-        let (base, adverts) = (&mut self.parts.base, &self.parts.adverts);
+        let (base, adverts) = (&mut self.parts.base, &mut self.parts.adverts);
         let findings = match event {
             BehaviourEvent::Greeting(event) => {
                 return self.parts.reception.on_greeting(base, event);
@@ -329,6 +333,7 @@ impl Task {
             BehaviourEvent::Mdns(event) => return self.parts.dialing.on_mdns(base, event),
             BehaviourEvent::Identify(identify::Event::Received { peer_id, info, .. }) => {
                 let relays = info.protocols.iter().any(relaying::is_offer);
+                self.parts.exchange.on_identified(base, &peer_id);
                 return Relaying::on_protocols(base, &peer_id, relays);
             }
             BehaviourEvent::Punching(event) => {

@@ -480,3 +480,22 @@ fn two_adverts_under_one_number_are_a_proof_that_is_kept() {
     }
     assert_eq!(book.by_name(&node(8), signed.id()), None);
 }
+
+/// What proves it is passed on by all, so no author may make proofs without end.
+#[test]
+fn each_author_is_proven_once_also_beyond_the_proofs_that_are_kept() {
+    let mut book = Book::default();
+    for n in 0..=MAX_PROOFS as u16 {
+        let (signed, said) = advert(node(n), at(1, 1), 3, local());
+        book.insert(signed.clone(), &said, NOW);
+        let proven = (0..20_u8).filter(|other| {
+            let other = SignedAdvert {
+                payload: vec![n as u8, *other],
+                ..(*signed).clone()
+            };
+            book.proves_equivocation(&said, &other)
+        });
+        assert_eq!(proven.count(), 1, "author {n}");
+    }
+    assert_eq!(book.proofs().count(), 2 * MAX_PROOFS);
+}

@@ -4,7 +4,7 @@
 //! peer is welcome. The standing is, because bans count in dialing, in peer exchange and for adverts alike.
 
 use std::sync::{Arc, PoisonError, RwLockWriteGuard};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use fednode_core::{Absence, NodeId};
 use libp2p::multiaddr::Protocol;
@@ -24,6 +24,9 @@ use crate::handle::{PeerInfo, Shared};
 use crate::identity::{Identity, node_id, peer_id};
 use crate::membership::MemberBook;
 use crate::score::Standing;
+
+/// How long after its connections were closed a peer that was not let in is closed again, if it is still here.
+const CLOSE_AGAIN: Duration = Duration::from_secs(5);
 
 /// The common ground of the parts.
 pub(super) struct Base {
@@ -46,7 +49,8 @@ impl Base {
         self.outbox.send(event);
     }
 
-    /// An advert that an honest node may have sent was refused: says so if its author's clock or the allow-list is the reason.
+    /// An advert that an honest node may have sent was refused: says so if its author's clock, its round or the allow-list is
+    /// the reason.
     pub(super) fn note_refused(&mut self, objection: &Objection) {
         let now = Instant::now();
         let news = self.clocks.refused(objection, now);
@@ -96,7 +100,10 @@ impl Base {
     /// Closes all connections to a peer.
     pub(super) fn disconnect(&mut self, node: &NodeId) {
         if let Some(peer) = self.peers.get_mut(node) {
-            peer.deadline = None;
+            // A connection takes a while to close, and every tick until then would find the deadline passed. A connection that
+            // its key opens meanwhile has no deadline of its own. So unless it is let in, all are closed again.
+            peer.deadline = (!peer.is_welcome()).then(|| Instant::now() + CLOSE_AGAIN);
+            peer.is_closed_here = true;
         }
         // An error only means that the peer is not connected any more.
         _ = self.swarm.disconnect_peer_id(peer_id(node));
@@ -123,6 +130,7 @@ impl Base {
         };
         let is_dead = peer.note_ping(event.connection, event.result);
         if is_dead {
+            // Not `disconnect`: a second connection to the peer, over another path, may be alive.
             tracing::debug!(peer = %event.peer, "no answer to pings: closing the connection");
             self.swarm.close_connection(event.connection);
         }
@@ -170,6 +178,9 @@ impl Base {
     pub(super) fn on_listening_no_more(&mut self, address: &Multiaddr) {
         let address = self.with_own_id(address);
         self.listeners().retain(|known| *known != address);
+        if self.config.relay {
+            self.swarm.remove_external_address(&address);
+        }
     }
 
     fn listeners(&self) -> RwLockWriteGuard<'_, Vec<Multiaddr>> {

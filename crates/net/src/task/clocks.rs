@@ -18,7 +18,7 @@ use crate::gate::Objection;
 const TELL_AGAIN: Duration = Duration::from_secs(600);
 /// Nodes whose clock was told of. A name costs nothing, so a crowd of them must not fill the memory.
 const MAX_TOLD: usize = 256;
-/// Adverts that are said again: those of the newest rounds. Older ones decide nothing any more.
+/// Adverts that are said again: the last ones. Older ones decide nothing any more.
 const SAID_AGAIN: usize = 8;
 
 /// What is known of clocks.
@@ -27,8 +27,8 @@ pub(super) struct Clocks {
     steps: StepWatch,
     /// Whose clock was told of, and when.
     told: BTreeMap<NodeId, Instant>,
-    /// The newest round after the last that was told of each member.
-    beyond: BTreeMap<NodeId, Round>,
+    /// The newest round after the last that was told of each member, and when.
+    beyond: BTreeMap<NodeId, (Round, Instant)>,
 }
 
 impl Clocks {
@@ -45,23 +45,32 @@ impl Clocks {
         let (node, ahead) = match objection {
             Objection::Stamped(node, AdvertError::ClockSkew(ahead)) => (node, ahead),
             Objection::Stamped(node, AdvertError::Beyond(round)) => {
-                return self.beyond(*node, *round);
+                return self.beyond(*node, *round, now);
             }
             _ => return None,
         };
         self.told
             .retain(|_, at| now.saturating_duration_since(*at) < TELL_AGAIN);
-        let is_news = self.told.len() < MAX_TOLD && self.told.insert(*node, now).is_none();
+        // The first word counts: sync brings what is refused again and again, and would put the next word off for ever.
+        let is_news = self.told.len() < MAX_TOLD && !self.told.contains_key(node);
+        if is_news {
+            self.told.insert(*node, now);
+        }
         let (node, seconds) = (*node, ahead.as_secs());
         is_news.then_some(Event::ClockAhead { node, seconds })
     }
 
-    fn beyond(&mut self, node: NodeId, round: Round) -> Option<Event> {
+    fn beyond(&mut self, node: NodeId, round: Round, now: Instant) -> Option<Event> {
+        if self.beyond.len() >= MAX_TOLD {
+            // Otherwise so many names would mute all later ones.
+            self.beyond
+                .retain(|_, (_, at)| now.saturating_duration_since(*at) < TELL_AGAIN);
+        }
         let has_room = self.beyond.len() < MAX_TOLD || self.beyond.contains_key(&node);
         let known = self.beyond.get(&node);
-        let is_news = has_room && known.is_none_or(|known| round > *known);
+        let is_news = has_room && known.is_none_or(|(known, _)| round > *known);
         is_news.then(|| {
-            self.beyond.insert(node, round);
+            self.beyond.insert(node, (round, now));
             Event::Beyond { node, round }
         })
     }
@@ -74,6 +83,7 @@ impl Parts {
         let Some(seconds) = self.base.clocks.steps.look(wall, now) else {
             return;
         };
+        // After a step forward the earlier stamps lie in the past, where nobody takes them for a wrong clock.
         let said_again = if seconds < 0 { self.say_again(wall) } else { 0 };
         self.base.tell(Event::ClockStepped {
             seconds,
@@ -83,6 +93,7 @@ impl Parts {
 
     fn say_again(&mut self, wall: Timestamp) -> usize {
         let said = self.adverts.book.all_of(&self.base.own);
+        // Without a limit: only adverts that this node signed itself are in the book under its own name.
         let adverts = said.filter_map(|signed| codec::decode(&signed.payload, usize::MAX).ok());
         let ahead: Vec<Advert> = adverts
             .filter(|advert: &Advert| advert.issued_at > wall)

@@ -31,6 +31,7 @@ pub(crate) fn reason_of(error: &DialError, has_network_key: bool) -> String {
 pub(super) fn explain(error: &DialError, has_network_key: bool) -> Consequence {
     match error {
         DialError::LocalPeerId { .. } => Consequence::Forget,
+        // The peer is connected or being dialed already, or the dial was given up here. Neither speaks against the address.
         DialError::DialPeerConditionFalse(_) | DialError::Aborted => Consequence::Postpone,
         DialError::NoAddresses => {
             Consequence::Count(Failure::Passing, "no address is known".to_owned())
@@ -64,6 +65,7 @@ pub(super) fn explain(error: &DialError, has_network_key: bool) -> Consequence {
                 [] => (Failure::Passing, "no address could be tried".to_owned()),
                 [(_, only)] => explain_transport(only, has_network_key),
                 [(_, first), ..] => {
+                    // Passing, even if the first cause lasts: those of the other addresses are not looked at.
                     let (_, reason) = explain_transport(first, has_network_key);
                     (
                         Failure::Passing,

@@ -62,8 +62,8 @@ impl Dialing {
         }
     }
 
-    /// Returns where the connected members can be dialed without a relay, in their own words, with their ids. What others say of them
-    /// is left out.
+    /// Returns where the connected members can be dialed without a relay, in their own words, with their ids. What others say of
+    /// them is left out.
     pub(super) fn whereabouts(&self, base: &Base) -> Vec<Multiaddr> {
         let of_node = |node: NodeId| {
             let addresses = self.addresses.signed(&node).into_iter();
@@ -172,6 +172,7 @@ impl Dialing {
             let connection = options.connection_id();
             match base.swarm.dial(options) {
                 Ok(()) => _ = self.dials.insert(connection, target),
+                // Here, because a dial that fails at once brings no event.
                 Err(error) => self.count_error(base, &target, &error),
             }
         }
@@ -186,6 +187,7 @@ impl Dialing {
             let mut addresses = self.addresses.addresses(&node);
             addresses.retain(|address| !is_circuit(address));
             let options = DialOpts::peer_id(peer_id(&node))
+                // The relayed connection counts as one, and by default a connected peer is not dialed.
                 .condition(PeerCondition::Always)
                 .addresses(addresses)
                 .allocate_new_port()
@@ -285,12 +287,20 @@ impl Dialing {
         self.dialer.refused(node, Instant::now(), &mut base.rng);
     }
 
-    /// Notes that a target closed its connection before any hello.
-    pub(super) fn turned_away(&mut self, base: &mut Base, target: &Target) {
-        // The transport cannot tell these causes apart: the other side just closes.
-        let reason = "the peer closed the connection before its hello: this node may not be on its allow-list, may be \
-                      banned, the peer may be full, or it has as many connections from this address or network as it \
-                      allows (its `max_peers` bounds both)";
+    /// Notes that a connection to a target ended before any hello.
+    pub(super) fn ended_without_hello(&mut self, base: &mut Base, target: &Target, end: End) {
+        let reason = match end {
+            // The transport cannot tell these causes apart: the other side just closes.
+            End::TurnedAway => {
+                "the peer closed the connection before its hello: this node may not be on its allow-list, may be banned, the \
+                 peer may be full, or it has as many connections from this address or network as it allows (its `max_peers` \
+                 bounds both)"
+            }
+            End::Unanswered => {
+                "the peer did not answer this node's hello: is it a member of the same version, and does its process respond \
+                 (`fednode status` there)?"
+            }
+        };
         self.failed(base, target, Failure::Passing, reason.to_owned());
     }
 
@@ -324,6 +334,7 @@ impl Dialing {
     }
 
     pub(super) fn on_mdns(&mut self, base: &Base, event: mdns::Event) {
+        // That an answer has expired needs no care: hints expire by themselves.
         let mdns::Event::Discovered(found) = event else {
             return;
         };
@@ -342,6 +353,15 @@ impl Dialing {
     pub(super) fn prune(&mut self, now: Timestamp) {
         self.addresses.prune(now);
     }
+}
+
+/// How a connection ended on which no hello came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum End {
+    /// The peer has closed it.
+    TurnedAway,
+    /// This side has closed it, since nothing came.
+    Unanswered,
 }
 
 /// The local port of a dial.

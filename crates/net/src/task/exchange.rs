@@ -3,12 +3,12 @@
 //! The request holds the addresses of its sender; the reply holds those of the answering node and of others. A node that
 //! is learned of is dialed while there is room ([`super::dialing`]).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
 use fednode_core::NodeId;
-use libp2p::Multiaddr;
 use libp2p::request_response::{Event as RpcEvent, Message, ResponseChannel};
+use libp2p::{Multiaddr, PeerId};
 use rand::seq::IteratorRandom;
 
 use super::base::Base;
@@ -26,16 +26,18 @@ const EXCHANGE_EVERY: Duration = Duration::from_secs(30);
 const SOON: Duration = Duration::from_secs(2);
 /// What an exchange costs the budget of the requesting peer.
 const EXCHANGE_COST: f64 = 65_536.0;
-/// Addresses remembered at which peers claim to see this node.
-const MAX_OBSERVED: usize = 64;
-/// How many of those, the most frequently claimed, go into this node's own record.
+/// Addresses remembered at which one peer claims to see this node: by TCP and QUIC, in IPv4 and IPv6.
+const MAX_OBSERVED: usize = 4;
+/// How many of those, that most peers claim, go into this node's own record.
 const TOLD_OBSERVED: usize = 4;
 
 /// The requests for addresses, and what this node says of its own.
 #[derive(Debug)]
 pub(super) struct Exchange {
-    /// Addresses at which peers claim to see this node, with the number of claims.
-    observed: BTreeMap<Multiaddr, u32>,
+    /// Addresses at which peers claim to see this node, the newest of each peer last.
+    observed: BTreeMap<NodeId, VecDeque<Multiaddr>>,
+    /// Whose claims come now.
+    claimant: Option<NodeId>,
     next: Instant,
 }
 
@@ -43,6 +45,7 @@ impl Exchange {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             observed: BTreeMap::new(),
+            claimant: None,
             next: now + EXCHANGE_EVERY,
         }
     }
@@ -130,19 +133,22 @@ impl Exchange {
     }
 
     fn own_records(&self, base: &Base, reach: Reach) -> Vec<SignedRecord> {
+        // What a person configured comes first, and what peers claim last: a record holds only the first few.
         let all = base
             .config
             .external
             .iter()
             .chain(
+                // A place at a relay is an external address once the relay has given it.
                 base.swarm
                     .listeners()
                     .filter(|address| !is_circuit(address)),
             )
             .chain(base.swarm.external_addresses())
-            .chain(self.most_observed());
+            .cloned()
+            .chain(self.most_observed(base));
         let mut addresses: Vec<Multiaddr> = Vec::new();
-        for address in all.map(bare) {
+        for address in all.map(|address| bare(&address)) {
             // To a reader elsewhere a loopback address would point at the reader itself.
             let here_only = is_loopback(&address) && reach == Reach::Elsewhere;
             if !here_only && !addresses.contains(&address) {
@@ -157,13 +163,27 @@ impl Exchange {
         )
     }
 
-    /// Returns the addresses at which most peers claim to see this node.
-    fn most_observed(&self) -> impl Iterator<Item = &Multiaddr> {
+    /// Returns the addresses at which most peers claim to see this node. Only those that were let in count: everybody dials
+    /// what a record names, and a stranger could have them dial whom it likes.
+    fn most_observed(&self, base: &Base) -> Vec<Multiaddr> {
+        let mut claims: BTreeMap<&Multiaddr, usize> = BTreeMap::new();
+        let welcome = self.observed.iter();
+        let welcome = welcome.filter(|(node, _)| base.peers.is_welcome(node));
+        for address in welcome.flat_map(|(_, addresses)| addresses) {
+            *claims.entry(address).or_default() += 1;
+        }
         // Most claimed first: one peer can claim anything, several that agree are probably right.
-        let mut observed: Vec<(&Multiaddr, &u32)> = self.observed.iter().collect();
-        observed.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
+        let mut observed: Vec<(&Multiaddr, usize)> = claims.into_iter().collect();
+        observed.sort_by_key(|(_, peers)| std::cmp::Reverse(*peers));
         let most = observed.into_iter().take(TOLD_OBSERVED);
-        most.map(|(address, _)| address)
+        most.map(|(address, _)| address.clone()).collect()
+    }
+
+    /// A peer has told of itself, and where it sees this node comes next.
+    pub(super) fn on_identified(&mut self, base: &Base, peer: &PeerId) {
+        self.claimant = node_id(peer);
+        // What was claimed over connections that are gone says nothing of the network that this node is in now.
+        self.observed.retain(|node, _| base.peers.contains(node));
     }
 
     pub(super) fn on_observed(&mut self, base: &Base, address: Multiaddr) {
@@ -172,10 +192,14 @@ impl Exchange {
         if !base.listens() || is_circuit(&address) || !is_tellable(&address) {
             return;
         }
-        if let Some(times) = self.observed.get_mut(&address) {
-            *times = times.saturating_add(1);
-        } else if self.observed.len() < MAX_OBSERVED {
-            self.observed.insert(address, 1);
+        let Some(node) = self.claimant.filter(|node| base.peers.contains(node)) else {
+            return;
+        };
+        let claimed = self.observed.entry(node).or_default();
+        claimed.retain(|known| *known != address);
+        claimed.push_back(address);
+        if claimed.len() > MAX_OBSERVED {
+            claimed.pop_front();
         }
     }
 }

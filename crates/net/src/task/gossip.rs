@@ -23,6 +23,7 @@ use rand::Rng;
 use super::adverts::{Admission, Adverts};
 use super::base::Base;
 use super::finding::Finding;
+use super::peers::Peer;
 use crate::behaviour::Topics;
 use crate::codec;
 use crate::gate::{Candidate, MAX_SIGNED_BYTES, Objection, Origin};
@@ -86,6 +87,7 @@ impl Gossip {
             .publish(topic.clone(), message.clone())
         {
             Ok(_) => {}
+            // Such a message is not marked as published, so the same bytes can be tried again.
             Err(GossipError::NoPeersSubscribedToTopic) => {
                 self.unheard.push_back((topic, message));
                 if self.unheard.len() > MAX_UNHEARD {
@@ -132,7 +134,7 @@ impl Gossip {
     pub(super) fn on_event(
         &mut self,
         base: &mut Base,
-        adverts: &Adverts,
+        adverts: &mut Adverts,
         event: GossipEvent,
     ) -> Option<Finding> {
         match event {
@@ -167,6 +169,7 @@ impl Gossip {
     ) -> Option<Finding> {
         leave_gate(base, &origin.source);
         match outcome {
+            // The signature covers no topic, so whoever passes an advert on answers for it.
             Ok((_, advert)) if origin.topic != self.topic_of(adverts, &advert) => reject(
                 base,
                 &origin,
@@ -176,6 +179,10 @@ impl Gossip {
                 match adverts.admit(base, signed, advert) {
                     Admission::Admitted | Admission::Proof => self.forward_later(base, origin),
                     Admission::Ignored => ignore(base, &origin),
+                    Admission::NoRoom => {
+                        adverts.note_crowded();
+                        ignore(base, &origin);
+                    }
                 }
                 None
             }
@@ -229,7 +236,7 @@ impl Gossip {
 
 fn on_message(
     base: &mut Base,
-    adverts: &Adverts,
+    adverts: &mut Adverts,
     source: PeerId,
     id: MessageId,
     message: gossipsub::Message,
@@ -244,16 +251,18 @@ fn on_message(
         ignore(base, &origin);
         return None;
     };
+    // Before anything is refused: also a bad message shows that the stream of gossip works.
     peer.sync.gossip_is_alive();
     if peer.floods(Instant::now()) {
         ignore(base, &origin);
         return node_id(&source).map(Finding::Flood);
     }
-    let may_enter = peer.enter_gate();
-    // By size before anything else: the transport's limit is twice as large (see `behaviour`).
+    // By size before it takes room at the gate: the transport's limit is twice as large (see `behaviour`).
     if message.data.len() > MAX_SIGNED_BYTES {
         return reject(base, &origin, "passed on an oversized advert".to_owned());
     }
+    // Only now: whoever is refused above has taken no place.
+    let may_enter = enter_gate(base, &origin.source);
     let (id, source) = (origin.id.clone(), origin.source);
     let candidate = Candidate::Gossip {
         origin,
@@ -264,9 +273,16 @@ fn on_message(
         if may_enter {
             leave_gate(base, &source);
         }
+        adverts.note_crowded();
         verdict(base, &id, &source, MessageAcceptance::Ignore);
     }
     None
+}
+
+/// Takes a place at the gate for an advert of a peer.
+fn enter_gate(base: &mut Base, source: &PeerId) -> bool {
+    let peer = node_id(source).and_then(|node| base.peers.get_mut(&node));
+    peer.is_some_and(Peer::enter_gate)
 }
 
 /// Gives back the place that a peer's advert had at the gate.

@@ -38,12 +38,14 @@ const REFUSAL_PATIENCE: Duration = Duration::from_secs(3);
 const GUEST_STAY: Duration = Duration::from_secs(10);
 /// Refusals remembered. Beyond that a refusal may be reported twice.
 const MAX_REFUSALS: usize = 1024;
+/// How often another reason of the same kind is reported of one peer. What it differs in is its own word.
+const TELL_AGAIN: Duration = Duration::from_secs(60);
 
 /// Lets peers in, or not.
 #[derive(Debug, Default)]
 pub(super) struct Reception {
-    /// Refusals that were reported already: a peer that keeps coming back is no news.
-    refusals: BTreeMap<NodeId, Refusal>,
+    /// Refusals that were reported already, and when: a peer that keeps coming back is no news.
+    refusals: BTreeMap<NodeId, (Refusal, Instant)>,
 }
 
 /// What a hello changed.
@@ -138,6 +140,7 @@ impl Reception {
                 theirs: theirs.protocol,
             });
         }
+        // The proof first: it is a hash, while a certificate costs a signature check that a stranger must not cause.
         refusal_of_proof(base, node, theirs.proof).map_or(Ok(()), Err)?;
         membership(base, node, theirs.certificate.as_ref()).map_err(Refusal::NoMember)?;
         if let Some(peer) = base.peers.get_mut(&node) {
@@ -286,6 +289,11 @@ impl Reception {
             self.refuse(base, node, refusal);
         }
         base.disconnect(&node);
+        // Whatever else fails, the peer has closed the connection or the stream.
+        let is_silent = matches!(error, OutboundFailure::Timeout);
+        if let Some(peer) = base.peers.get_mut(&node) {
+            peer.is_closed_here = is_silent;
+        }
     }
 
     /// Notes an accepted hello.
@@ -299,6 +307,7 @@ impl Reception {
         peer.hello = peers::Hello::Welcome { role, software };
         base.swarm.behaviour_mut().gossip.open(peer_id(&node));
         if is_new {
+            // Whom this node dialed stays: a full node dials only what a person configured.
             peer.deadline = (guest && !peer.is_outbound()).then(|| Instant::now() + GUEST_STAY);
             peer.up_since = crate::clock::now();
         }
@@ -319,10 +328,14 @@ impl Reception {
             return;
         };
         let was_up = peer.is_welcome();
+        let was_refused = peer.hello == peers::Hello::Refused;
         // The peer closes the connection itself once it has read this node's hello; the deadline is for those that do not.
         peer.hello = peers::Hello::Refused;
         base.swarm.behaviour_mut().gossip.close(peer_id(&node));
-        peer.deadline = Some(Instant::now() + REFUSAL_PATIENCE);
+        // Once: a peer that is refused again and again, over one connection, would stay for ever.
+        if !was_refused {
+            peer.deadline = Some(Instant::now() + REFUSAL_PATIENCE);
+        }
         let address = peer
             .connections
             .first()
@@ -332,7 +345,7 @@ impl Reception {
             base.shared.roster.remove(&node);
             base.tell(Event::PeerDown { node });
         }
-        if self.note_refusal(node, &refusal) {
+        if self.note_refusal(node, &refusal, Instant::now()) {
             base.tell(Event::Refused {
                 node: Some(node),
                 address,
@@ -343,19 +356,24 @@ impl Reception {
 
     /// Says why a peer was refused when it was last here.
     pub(super) fn why_refused(&self, node: &NodeId) -> Option<String> {
-        self.refusals.get(node).map(Refusal::to_string)
+        self.refusals
+            .get(node)
+            .map(|(refusal, _)| refusal.to_string())
     }
 
     /// Remembers a refusal. Tells whether it is news.
-    fn note_refusal(&mut self, node: NodeId, refusal: &Refusal) -> bool {
-        let told = self.refusals.get(&node);
-        if told.is_some_and(|told| same_cause(told, refusal)) {
+    fn note_refusal(&mut self, node: NodeId, refusal: &Refusal, now: Instant) -> bool {
+        let is_known = |(told, at): &(Refusal, Instant)| {
+            let is_recent = now.saturating_duration_since(*at) < TELL_AGAIN;
+            same_cause(told, refusal) || is_recent && same_kind(told, refusal)
+        };
+        if self.refusals.get(&node).is_some_and(is_known) {
             return false;
         }
         if self.refusals.len() >= MAX_REFUSALS {
             self.refusals.pop_first();
         }
-        self.refusals.insert(node, refusal.clone());
+        self.refusals.insert(node, (refusal.clone(), now));
         true
     }
 }
@@ -426,6 +444,10 @@ fn same_cause(told: &Refusal, refusal: &Refusal) -> bool {
     matches!((told, refusal), (Refusal::Clock(_), Refusal::Clock(_))) || told == refusal
 }
 
+fn same_kind(told: &Refusal, refusal: &Refusal) -> bool {
+    std::mem::discriminant(told) == std::mem::discriminant(refusal)
+}
+
 /// Shortens a peer's texts and removes control characters, because they end up in logs and refusals.
 fn tidy(mut hello: Hello) -> Hello {
     hello.software = shown(&hello.software);
@@ -446,6 +468,23 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Each greeting can name another version, and each hello another value of a setting.
+    #[test]
+    fn what_a_refused_peer_says_anew_is_no_news_for_a_while() {
+        let mut reception = Reception::default();
+        let node = NodeId::from_bytes([1; 32]);
+        let start = Instant::now();
+        let mut news = |theirs: u32, seconds: u64| {
+            let refusal = Refusal::Protocol { ours: 1, theirs };
+            let now = start + Duration::from_secs(seconds);
+            reception.note_refusal(node, &refusal, now)
+        };
+        assert!(news(2, 0));
+        assert!((3..100).all(|theirs| !news(theirs, 1)));
+        assert!(news(3, 61), "it has been updated, to another wrong version");
+        assert!(!news(3, 999), "the same");
+    }
 
     #[test]
     fn a_peers_words_cannot_steer_a_terminal() {

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 use super::adverts::Adverts;
 use super::base::Base;
 use super::clocks::Clocks;
-use super::dialing::Dialing;
+use super::dialing::{Dialing, End};
 use super::exchange::Exchange;
 use super::finding::Finding;
 use super::gossip::Gossip;
@@ -183,20 +183,29 @@ impl Parts {
     ) {
         let Some(node) = node_id(peer) else { return };
         let base = &mut self.base;
-        let Some(Gone { hello, target }) = base.peers.closed(&node, id) else {
+        let Some(gone) = base.peers.closed(&node, id) else {
             return;
         };
+        let Gone { hello, target, .. } = gone;
         match hello {
             Hello::Welcome { .. } => {
                 base.shared.roster.remove(&node);
-                self.dialing.lost(base, node);
+                // The wait of a ban is long, and a lost peer is dialed at once.
+                if !base.standing.is_banned(&node) {
+                    self.dialing.lost(base, node);
+                }
                 tracing::debug!(%node, ?cause, "peer down");
                 base.tell(Event::PeerDown { node });
             }
             Hello::Refused => self.dialing.refused(base, node),
             Hello::Waiting => {
                 if let Some(target) = target {
-                    self.dialing.turned_away(base, &target);
+                    let end = if gone.is_closed_here {
+                        End::Unanswered
+                    } else {
+                        End::TurnedAway
+                    };
+                    self.dialing.ended_without_hello(base, &target, end);
                 }
             }
         }
@@ -223,8 +232,7 @@ impl Parts {
 
     /// Asks for adverts by name, each of the peer that named it.
     pub(super) fn ask(&mut self, wanted: &[Wanted]) {
-        let adverts: Vec<_> = wanted.iter().map(|w| (w.author, w.advert)).collect();
-        self.adverts.want(&adverts);
+        self.adverts.want(wanted);
         let named_by: BTreeSet<NodeId> = wanted.iter().map(|w| w.named_by).collect();
         for node in named_by {
             self.syncing
@@ -276,6 +284,7 @@ impl Parts {
         if self.base.peers.is_empty() {
             return;
         }
+        // This leaves the topics of followed authors: `leave` knows only those that all nodes have.
         self.follow(Vec::new());
         self.presence.say_goodbye(&mut self.base);
         self.gossip.leave(&mut self.base);

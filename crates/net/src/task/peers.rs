@@ -48,10 +48,15 @@ const GOSSIP_RATE: f64 = 512.0;
 /// Adverts of one peer that may wait for the gate at once, so that no peer keeps out those of others.
 const MAX_AT_GATE: u8 = 32;
 
+/// Peers that are gone and whose budgets are remembered.
+const MAX_SPENT: usize = 1024;
+
 /// All connected peers.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     peers: BTreeMap<NodeId, Peer>,
+    /// What is left of the budgets of peers that are gone. Otherwise a peer that floods would only have to come back.
+    spent: BTreeMap<NodeId, [Bucket; 3]>,
 }
 
 /// A connected peer.
@@ -81,6 +86,8 @@ pub(super) struct Peer {
     at_gate: u8,
     /// When the connections are closed, if nothing changes before.
     pub(super) deadline: Option<Instant>,
+    /// Whether this side has closed them.
+    pub(super) is_closed_here: bool,
 }
 
 /// One connection to a peer.
@@ -109,6 +116,8 @@ pub(super) struct Gone {
     pub(super) hello: Hello,
     /// The target of that connection.
     pub(super) target: Option<Target>,
+    /// Whether this side has closed it.
+    pub(super) is_closed_here: bool,
 }
 
 impl Peers {
@@ -173,10 +182,30 @@ impl Peers {
 
     /// Enters a new connection, and its peer if this is the first one.
     pub(super) fn connected(&mut self, node: NodeId, connection: Connection) {
-        let peer = self.peers.entry(node);
-        peer.or_insert_with(|| Peer::new(Instant::now()))
-            .connections
-            .push(connection);
+        let spent = &mut self.spent;
+        let peer = self.peers.entry(node).or_insert_with(|| {
+            let mut peer = Peer::new(Instant::now());
+            if let Some([budget, presence, gossip]) = spent.remove(&node) {
+                (peer.budget, peer.presence, peer.gossip) = (budget, presence, gossip);
+            }
+            peer
+        });
+        peer.connections.push(connection);
+    }
+
+    /// Remembers the budgets of a peer that is gone, if it has spent something of them.
+    fn remember(&mut self, node: NodeId, mut budgets: [Bucket; 3], now: Instant) {
+        let is_spent = |budgets: &mut [Bucket; 3]| budgets.iter_mut().any(|it| !it.is_full(now));
+        if !is_spent(&mut budgets) {
+            return;
+        }
+        if self.spent.len() >= MAX_SPENT {
+            self.spent.retain(|_, budgets| is_spent(budgets));
+        }
+        if self.spent.len() >= MAX_SPENT {
+            self.spent.pop_first();
+        }
+        self.spent.insert(node, budgets);
     }
 
     /// Takes out the older connections that are dead, now that the peer greets over this one, and returns them.
@@ -211,15 +240,19 @@ impl Peers {
         let at = connections
             .iter()
             .position(|connection| connection.id == id);
+        // One that was superseded is out already, and its target with it.
         let closed = at.map(|at| connections.remove(at));
         // Of two connections one may close; the peer is still up.
         if !connections.is_empty() {
             return None;
         }
         let peer = self.peers.remove(node)?;
+        let budgets = [peer.budget, peer.presence, peer.gossip];
+        self.remember(*node, budgets, Instant::now());
         Some(Gone {
             hello: peer.hello,
             target: closed.and_then(|connection| connection.target),
+            is_closed_here: peer.is_closed_here,
         })
     }
 
@@ -250,6 +283,7 @@ impl Peer {
             gossip: Bucket::new(GOSSIP_BURST, GOSSIP_RATE, now),
             at_gate: 0,
             deadline: Some(now + HELLO_PATIENCE),
+            is_closed_here: false,
         }
     }
 
@@ -366,5 +400,39 @@ impl Connection {
             since: Instant::now(),
             ping_failures: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_floods_a_node_gains_nothing_by_coming_back() {
+        let (node, other) = (NodeId::from_bytes([1; 32]), NodeId::from_bytes([2; 32]));
+        let address: Multiaddr = "/ip4/10.0.0.1/tcp/1".parse().unwrap();
+        let mut peers = Peers::default();
+        let connect = |peers: &mut Peers, node, id| {
+            let id = ConnectionId::new_unchecked(id);
+            let connection = Connection::new(id, address.clone(), Direction::Inbound, None);
+            peers.connected(node, connection);
+        };
+        let floods = |peers: &mut Peers, node: &NodeId, messages: u32| {
+            let peer = peers.get_mut(node).unwrap();
+            let now = Instant::now();
+            (0..messages).filter(|_| peer.floods(now)).count() > 0
+        };
+        connect(&mut peers, node, 1);
+        assert!(floods(&mut peers, &node, 17_000));
+        assert!(
+            peers
+                .closed(&node, ConnectionId::new_unchecked(1))
+                .is_some()
+        );
+        for (node, id) in [(node, 2), (other, 3)] {
+            connect(&mut peers, node, id);
+        }
+        assert!(floods(&mut peers, &node, 1_000));
+        assert!(!floods(&mut peers, &other, 1_000));
     }
 }

@@ -175,6 +175,7 @@ impl Presence {
         if !peer.presence.has_any(now) {
             return Err(PresenceError::NoRoom);
         }
+        // Taken whatever comes of it: a stale message is no fault, and costs work all the same.
         peer.presence.take(1.0);
         if message.data.len() > MAX_PRESENCE_BYTES {
             return Err(PresenceError::Malformed);

@@ -17,6 +17,7 @@ use fednode_core::NodeId;
 use libp2p::core::transport::ListenerId;
 use libp2p::multiaddr::Protocol;
 use libp2p::{Multiaddr, PeerId, relay};
+use rand::seq::IteratorRandom;
 
 use super::base::Base;
 use super::peers::{Connection, Peer};
@@ -51,7 +52,9 @@ impl Relaying {
             let address = is_free.then(|| offer(base, peer)).flatten()?;
             Some((*node, address))
         });
-        let Some((node, address)) = offers.into_iter().next() else {
+        let offers: Vec<(NodeId, Multiaddr)> = offers.collect();
+        // By chance: ids are free to make, so by their order two low ones would have all places of everybody.
+        let Some((node, address)) = offers.into_iter().choose(&mut base.rng) else {
             return;
         };
         let through = address

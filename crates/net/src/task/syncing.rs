@@ -153,7 +153,8 @@ impl Syncing {
     }
 
     fn ask(&self, base: &mut Base, adverts: &Adverts, node: NodeId) {
-        let Some(peer) = base.peers.get_mut(&node) else {
+        // A request says whom this node follows and what it lacks, which is nobody's business who was refused since.
+        let Some(peer) = base.peers.welcome_mut(&node) else {
             return;
         };
         // The digest holds as many authors as fit. It says itself where it ends, and the next request begins there.
@@ -266,6 +267,7 @@ impl Syncing {
         let wanted = request.wanted.as_slice().iter();
         let named = wanted.filter_map(|(author, id)| adverts.book.by_name(author, *id));
         let proofs = adverts.book.proofs().filter(|_| request.everything);
+        // Half of the reply at most: whoever names much must still come to the end of what it lacks.
         let mut sent = within_budget(named.chain(proofs));
         let left = SYNC_REPLY_BUDGET - bytes_of(&sent);
         let (lacking, more) = adverts
@@ -276,6 +278,7 @@ impl Syncing {
         let mut seen = BTreeSet::new();
         sent.retain(|signed| seen.insert(signed.id()));
         let (holds, told) = self.holds.since(peer.sync.told);
+        // The reply counts as received. If it is lost, the peer still finds the blobs by asking for them.
         peer.sync.told = told;
         // The budget may go below zero: the size of a reply is known only once it is made.
         peer.budget.take(REQUEST_COST + bytes_of(&sent) as f64);
@@ -295,6 +298,7 @@ impl Syncing {
         request: OutboundRequestId,
         reply: SyncReply,
     ) -> Option<Finding> {
+        // Of the request under way only: a late reply belongs to a range that the session has left.
         let known = base.peers.get_mut(&node);
         let peer = known.filter(|peer| peer.sync.awaits(request))?;
         // Only the answer proves that the peer received the names of blobs in the request.
@@ -332,16 +336,20 @@ impl Syncing {
         more: bool,
     ) -> Vec<Finding> {
         let mut findings = Vec::new();
-        let mut admitted = 0;
+        let (mut admitted, mut lost) = (0, 0);
         for outcome in outcomes {
             match outcome {
                 Ok((signed, advert)) => {
                     // Asked before the advert is moved into the book, counted only if it was new.
                     let missed = should_have_been_gossiped(base, adverts, &peer, &advert);
-                    if adverts.admit(base, signed, advert) != Admission::Admitted {
-                        continue;
+                    match adverts.admit(base, signed, advert) {
+                        Admission::Admitted => admitted += 1,
+                        Admission::NoRoom => {
+                            lost += 1;
+                            continue;
+                        }
+                        Admission::Proof | Admission::Ignored => continue,
                     }
-                    admitted += 1;
                     if missed {
                         findings.extend(count_missed(base, peer));
                     }
@@ -356,9 +364,16 @@ impl Syncing {
                 }
             }
         }
+        // The peer may have come back over a new connection, which has a session of its own.
+        let known = base.peers.get(&peer);
+        if known.is_none_or(|known| known.sync.step != Step::Checking) {
+            return findings;
+        }
         match (more, admitted) {
+            // Not all was received, so a later session goes on.
+            _ if lost > 0 => end(base, &peer),
             (false, _) => self.on_range_done(base, adverts, peer),
-            // There is no room for the adverts, or the peer repeats itself: a later session goes on.
+            // The peer repeats itself.
             (true, 0) => end(base, &peer),
             (true, _) => self.ask(base, adverts, peer),
         }
@@ -434,6 +449,7 @@ fn should_have_been_gossiped(
     let said_here = advert.issued_at > known.up_since + GOSSIP_DUE;
     advert.author == *peer
         && said_here
+        && !adverts.was_crowded_after(advert.issued_at)
         && adverts.is_for_everybody(advert)
         && crate::clock::now().since(advert.issued_at) > GOSSIP_DUE
 }

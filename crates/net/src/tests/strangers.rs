@@ -20,7 +20,7 @@ use crate::behaviour::{self, AGENT, Behaviour, BehaviourEvent, Topics};
 use crate::roster::Roster;
 use crate::tests::hostile::Small;
 use crate::traffic::Traffic;
-use crate::{Config, Identity, MemberBook, Network, start, transport};
+use crate::{Config, Event, Identity, MemberBook, Network, start, transport};
 
 const PATIENCE: Duration = Duration::from_secs(15);
 /// Gossip begins at once after the connection, or not at all.
@@ -51,6 +51,21 @@ async fn closed() -> (Network, Identity, FederationSpec) {
     (network, organiser, spec)
 }
 
+/// A swarm that speaks all protocols and does nothing by itself.
+fn bare_swarm(eve: &Identity, spec: &FederationSpec) -> Swarm<Behaviour> {
+    let config = Config::new(spec.clone().into(), Role::Node);
+    let topics = Topics::of(config.federation);
+    let mut registry = Registry::default();
+    let gossip = behaviour::gossip(&topics, BroadcastSet::of(spec), &mut registry).unwrap();
+    let own = crate::identity::peer_id(&eve.node_id());
+    let (relay, relay_client) = relay::client::new(own);
+    let transport = transport::build(eve, None, relay, &mut registry).unwrap();
+    let (traffic, roster) = (Arc::new(Traffic::default()), Arc::new(Roster::new()));
+    let behaviour = Behaviour::new(&config, eve, gossip, relay_client, &traffic, &roster);
+    let config = swarm::Config::with_tokio_executor();
+    Swarm::new(transport, behaviour.unwrap(), own, config)
+}
+
 /// Greets and says hello whatever the answer, and returns both answers.
 async fn intrude(
     victim: &Network,
@@ -58,17 +73,7 @@ async fn intrude(
     proof: impl Fn(&Identity) -> Option<Proof>,
 ) -> (Greeting, HelloReply) {
     let eve = Identity::generate();
-    let config = Config::new(spec.clone().into(), Role::Node);
-    let topics = Topics::of(config.federation);
-    let mut registry = Registry::default();
-    let gossip = behaviour::gossip(&topics, BroadcastSet::of(spec), &mut registry).unwrap();
-    let own = crate::identity::peer_id(&eve.node_id());
-    let (relay, relay_client) = relay::client::new(own);
-    let transport = transport::build(&eve, None, relay, &mut registry).unwrap();
-    let (traffic, roster) = (Arc::new(Traffic::default()), Arc::new(Roster::new()));
-    let behaviour = Behaviour::new(&config, &eve, gossip, relay_client, &traffic, &roster);
-    let config = swarm::Config::with_tokio_executor();
-    let mut swarm = Swarm::new(transport, behaviour.unwrap(), own, config);
+    let mut swarm = bare_swarm(&eve, spec);
     swarm.dial(victim.handle.listeners().remove(0)).unwrap();
     let mut answers = (None, None);
     let both = async {
@@ -201,4 +206,41 @@ async fn who_has_said_no_hello_hears_no_gossip() {
     };
     assert!(timeout(LISTENING, listen).await.is_err());
     assert_eq!(agent.as_deref(), Some(AGENT), "it was connected");
+}
+
+/// Every greeting names another version, so that each is another reason to refuse it.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_is_refused_again_and_again_is_told_of_once_and_closed() {
+    let (mut victim, _, spec) = closed().await;
+    let eve = Identity::generate();
+    let mut swarm = bare_swarm(&eve, &spec);
+    swarm.dial(victim.handle.listeners().remove(0)).unwrap();
+    let mut version = PROTOCOL_VERSION;
+    let insist = async {
+        loop {
+            let event = timeout(Duration::from_millis(200), swarm.select_next_some()).await;
+            if let Ok(SwarmEvent::ConnectionClosed { .. }) = event {
+                return;
+            }
+            let peers: Vec<_> = swarm.connected_peers().copied().collect();
+            for peer in peers {
+                version += 1;
+                let greeting = Greeting {
+                    protocol: version,
+                    proof: None,
+                    certificate: None,
+                };
+                let behaviour = swarm.behaviour_mut();
+                behaviour.greeting.send_request(&peer, greeting);
+            }
+        }
+    };
+    let closed = timeout(Duration::from_secs(8), insist).await;
+    assert!(closed.is_ok(), "a refused peer has 3 s");
+    assert!(version > PROTOCOL_VERSION + 3, "it greeted often");
+    let mut refused = 0;
+    while let Ok(event) = victim.events.try_recv() {
+        refused += usize::from(matches!(event, Event::Refused { .. }));
+    }
+    assert_eq!(refused, 1);
 }
