@@ -263,6 +263,9 @@ pub enum WorkError {
     /// The worker answered something else than was ordered, which is a defect.
     #[error("the trainer answered another order than was given: please report this defect")]
     WrongAnswer,
+    /// More orders wait than a round has, which is a defect.
+    #[error("{0} orders wait for the trainer, more than a round has: please report this defect")]
+    Crowded(usize),
     /// The worker's thread ended, which a crash of a driver or a defect may cause.
     #[error(
         "the trainer's thread ended unexpectedly: a crash of the device driver or a defect of this software"

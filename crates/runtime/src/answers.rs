@@ -247,9 +247,11 @@ impl<M: Machine> Driver<'_, M> {
         result: Result<Checked, NotFetched>,
         received: Option<Received>,
     ) {
-        let round = self.machine.status(self.base.now()).round;
-        // Before the machine is told: what it orders next must find the place free.
-        self.fetches.settle(&mut self.base, fetch, received, round);
+        // What was refused never had a place. Before the machine is told: what it orders next must find the place free.
+        if !matches!(result, Err(NotFetched::QueueFull)) {
+            let round = self.machine.status(self.base.now()).round;
+            self.fetches.settle(&mut self.base, fetch, received, round);
+        }
         if fetch.kind == FetchKind::Expert {
             self.desk.book.expert_settled(self.base.now());
         }

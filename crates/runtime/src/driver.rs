@@ -43,6 +43,7 @@ use crate::machine::Machine;
 use crate::notes::WaitLog;
 use crate::process::Process;
 use crate::publisher::Publisher;
+use crate::records::Newest;
 use crate::standing::Standing;
 use crate::timers::Timers;
 use crate::watched::Watched;
@@ -88,8 +89,8 @@ pub(crate) struct Inlets {
 pub(crate) struct Past {
     /// Adverts that were heard.
     pub(crate) known: Vec<Accepted>,
-    /// Rounds whose records were written.
-    pub(crate) written: BTreeSet<Round>,
+    /// What its records say.
+    pub(crate) newest: Newest,
 }
 
 /// What the loop wakes up for.
@@ -169,7 +170,7 @@ impl<'p, M: Machine> Driver<'p, M> {
     fn begin(&mut self, past: Past) {
         // First of all: the first order of the machine may change the model that is still to be
         // evaluated.
-        self.desk.resume(&mut self.base, &past.written);
+        self.desk.resume(&mut self.base, &past.newest.rounds);
         self.feed(Input::Start);
         // What this member has answered it does not answer again.
         let me = self.base.me;
@@ -185,6 +186,8 @@ impl<'p, M: Machine> Driver<'p, M> {
             }
             self.feed(Input::Advert(Arc::new(advert)));
         }
+        // What was mixed in stays in the model in rounds in which nothing is. The checkpoint may be newer than the records.
+        self.withdrawals.mix(past.newest.mixed.into_iter());
         let last = self.desk.book.last().into_iter();
         let mixed = last.flat_map(|record| record.mixed.iter().map(|from| from.node));
         self.withdrawals.mix(mixed);

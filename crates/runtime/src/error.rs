@@ -39,7 +39,9 @@ pub enum RunError {
     #[error(transparent)]
     NotAdmitted(JoinRefusal),
     /// The organiser has revoked this node while it ran.
-    #[error("the organiser has revoked this node's membership")]
+    #[error(
+        "the organiser has revoked this node's membership: with a new ticket of the organiser's, `fednode rotate-key TICKET` brings it back"
+    )]
     Revoked,
     /// Another process uses this node's key.
     #[error(
@@ -74,9 +76,10 @@ impl RunError {
             Self::Trainer(WorkError::Data(_)) => ExitCode::Data,
             Self::Trainer(WorkError::Died) => ExitCode::Device,
             Self::Trainer(WorkError::Training(_)) => ExitCode::Training,
-            Self::Trainer(WorkError::Misfit(_) | WorkError::WrongAnswer) | Self::Internal(_) => {
-                ExitCode::Internal
-            }
+            Self::Trainer(
+                WorkError::Misfit(_) | WorkError::WrongAnswer | WorkError::Crowded(_),
+            )
+            | Self::Internal(_) => ExitCode::Internal,
         }
     }
 }

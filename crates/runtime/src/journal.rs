@@ -211,7 +211,8 @@ impl Writer {
             Ok(()) => self.complained = false,
             // A full disk fails every line; one warning says it all.
             Err(error) if !self.complained => {
-                warn!(%error, "the books of the state folder cannot be written; training goes on");
+                warn!(%error, "the books of the state folder cannot be written, and training goes on: look at the space and the rights \
+                      of that folder");
                 self.complained = true;
             }
             Err(_) => {}

@@ -242,7 +242,8 @@ async fn restore_model(thread: &TrainerThread, restored: &Restored) -> Result<()
     match thread.restore(model).await {
         Err(WorkError::Misfit(reason)) => {
             let text = format!(
-                "the checkpoint's model does not fit: {reason}; was the configuration changed?"
+                "the checkpoint's model does not fit: {reason}. Put the node's configuration back as it was, or move the folder \
+                 `checkpoints` of the state folder away: the node begins anew, and key and membership stay"
             );
             Err(RunError::StateContent(text))
         }

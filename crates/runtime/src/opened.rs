@@ -4,7 +4,7 @@
 //! folder ─► store, key, book of members, checkpoint, records ─► Opened ─► network, control API, journal ─► Driver
 //! ```
 
-use std::collections::BTreeSet;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ use crate::membership::{self, Membership};
 use crate::notes::Notebook;
 use crate::reach;
 use crate::recording::{self, Origin, Recorder};
-use crate::records;
+use crate::records::{self, Newest};
 use crate::watched::Watched;
 use crate::whereabouts;
 
@@ -50,8 +50,8 @@ pub(crate) struct Opened {
     pub(crate) identity: Identity,
     membership: Option<Membership>,
     pub(crate) restored: Option<Restored>,
-    /// Rounds whose records were written.
-    written: BTreeSet<Round>,
+    /// What its records say.
+    newest: Newest,
 }
 
 impl Opened {
@@ -95,7 +95,7 @@ impl Opened {
                 newest: newest.map(|record| record.round),
             };
             store.warnings.extend(found.missing());
-            let written = records::newest_rounds(&records::path_in(folder))
+            let newest = records::newest(&records::path_in(folder))
                 .map_err(|e| RunError::StateContent(e.to_string()))?;
             Ok(Self {
                 me: identity.node_id(),
@@ -104,7 +104,7 @@ impl Opened {
                 identity,
                 membership,
                 restored,
-                written,
+                newest,
             })
         })
         .await
@@ -183,7 +183,7 @@ impl Opened {
             identity,
             membership,
             restored,
-            written,
+            newest,
         } = self;
         let clock = Clock::start();
         let mut notebook = healed(&config, &store, restored.as_ref(), clock.now());
@@ -223,7 +223,7 @@ impl Opened {
         };
         Ok(Assembled {
             parts,
-            past: Past { known, written },
+            past: Past { known, newest },
             control,
         })
     }
@@ -306,7 +306,14 @@ async fn settle(
     facts.push((SPEC_FILE, config.spec.to_toml()));
     let untidy = on_worker(move || beginning::settle(&state, &facts)).await?;
     untidy.into_iter().for_each(|line| notebook.warn(now, line));
-    keep_port(config, network)
+    // A node without it works as well. Only its next start may take another port.
+    if let Err(error) = keep_port(config, network) {
+        let text = format!(
+            "the port cannot be kept in the state folder, so the next start may take another one: {error}"
+        );
+        notebook.warn(now, text);
+    }
+    Ok(())
 }
 
 fn no_journal(error: std::io::Error) -> RunError {
@@ -396,12 +403,8 @@ fn way_out(error: &StartError) -> String {
     }
 }
 
-fn keep_port(config: &MemberConfig, network: &Handle) -> Result<(), RunError> {
+fn keep_port(config: &MemberConfig, network: &Handle) -> io::Result<()> {
     let got = network.listeners();
     let got: Vec<String> = got.iter().map(ToString::to_string).collect();
-    kept_port::keep(&config.listen, &got, &config.state).map_err(|error| {
-        RunError::StateContent(format!(
-            "the port cannot be kept in the state folder: {error}"
-        ))
-    })
+    kept_port::keep(&config.listen, &got, &config.state)
 }

@@ -226,10 +226,11 @@ impl Organiser {
         });
         if let Some((certificate, _)) = found {
             let node = certificate.node;
+            // A ticket for another key would bring it back. It goes first: where the second write fails the member is still one, and
+            // the same command does the rest.
+            session.invitations.withdraw_for(node)?;
             session.book.say(&self.key, now, Ruling::Revoke(node))?;
             session.book.save(&self.members_file())?;
-            // A ticket for another key would bring it back.
-            session.invitations.withdraw_for(node)?;
             return Ok(Some(node));
         }
         match session.invitations.withdraw(who)? {

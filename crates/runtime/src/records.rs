@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
-use fednode_core::Round;
+use fednode_core::{NodeId, Round};
+use fednode_files::whole_file;
 
 use crate::status::RoundRecord;
 
@@ -20,6 +21,15 @@ const ANSWERED_BYTES: u64 = 32 << 20;
 #[derive(serde::Deserialize)]
 struct OfRound {
     round: Round,
+}
+
+/// What a start has to know of the newest records.
+#[derive(Debug, Default)]
+pub(crate) struct Newest {
+    /// Their rounds.
+    pub(crate) rounds: BTreeSet<Round>,
+    /// Whose parts were mixed in, in the newest round in which some were.
+    pub(crate) mixed: Vec<NodeId>,
 }
 
 /// Appends records to `metrics.jsonl`; each line is one write, so a crash tears at most the last one. A node that goes on within
@@ -74,12 +84,20 @@ fn is_torn(file: &mut std::fs::File) -> io::Result<bool> {
     Ok(last != [b'\n'])
 }
 
-/// Reads the rounds of the newest lines of `metrics.jsonl`: a federation without an end has ever more of them.
+/// Reads the newest lines of `metrics.jsonl`: a federation without an end has ever more of them.
 ///
 /// # Errors
 /// Fails if the disk does.
-pub(crate) fn newest_rounds(path: &Path) -> io::Result<BTreeSet<Round>> {
-    newest_lines(path, NEWEST_BYTES).map(|text| rounds_of(&text))
+pub(crate) fn newest(path: &Path) -> io::Result<Newest> {
+    let text = newest_lines(path, NEWEST_BYTES)?;
+    let records = text.lines().rev();
+    let mut records = records.filter_map(|line| serde_json::from_str::<RoundRecord>(line).ok());
+    let mixed = records.find(|record| !record.mixed.is_empty());
+    let mixed = mixed.map_or(Vec::new(), |record| record.mixed);
+    Ok(Newest {
+        rounds: rounds_of(&text),
+        mixed: mixed.into_iter().map(|from| from.node).collect(),
+    })
 }
 
 fn rounds_of(text: &str) -> BTreeSet<Round> {
@@ -115,11 +133,7 @@ fn newest_lines(path: &Path, bytes: u64) -> io::Result<String> {
 /// # Errors
 /// Fails if the disk does.
 pub fn read(path: &Path) -> io::Result<Vec<RoundRecord>> {
-    let text = match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        text => text?,
-    };
-    Ok(records_of(&text))
+    newest_lines(path, u64::MAX).map(|text| records_of(&text))
 }
 
 /// As [`read`], of the newest records alone: a federation without an end has ever more of them.
@@ -149,10 +163,7 @@ pub(crate) fn tidy(path: &Path) -> io::Result<usize> {
     if newest.lines().count() == rounds_of(&newest).len() {
         return Ok(0);
     }
-    let text = match std::fs::read_to_string(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(0),
-        text => text?,
-    };
+    let text = newest_lines(path, u64::MAX)?;
     let round_of = |line: &str| serde_json::from_str::<OfRound>(line).ok();
     let lines = text.lines().filter(|line| !line.is_empty());
     let by_round: BTreeMap<Round, &str> = lines
@@ -161,9 +172,8 @@ pub(crate) fn tidy(path: &Path) -> io::Result<usize> {
     let surplus = text.lines().count() - by_round.len();
     if surplus > 0 {
         let kept: String = by_round.values().flat_map(|line| [*line, "\n"]).collect();
-        let staged = path.with_extension("tmp");
-        std::fs::write(&staged, kept)?;
-        std::fs::rename(&staged, path)?;
+        // Synced before it takes the place of the records: a power cut must not leave an empty file.
+        whole_file::write(path, kept.as_bytes())?;
     }
     Ok(surplus)
 }
@@ -176,7 +186,7 @@ pub fn path_in(state: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fednode_core::{NodeId, Timestamp};
+    use fednode_core::{MixedIn, Timestamp};
 
     const ME: NodeId = NodeId::from_bytes([1; 32]);
 
@@ -199,21 +209,47 @@ mod tests {
     fn a_start_looks_at_the_newest_lines_of_a_long_file() {
         let folder = tempfile::tempdir().unwrap();
         let path = path_in(folder.path());
-        assert_eq!(newest_rounds(&path).unwrap(), BTreeSet::new(), "no file");
+        assert_eq!(newest(&path).unwrap().rounds, BTreeSet::new(), "no file");
         let pad = "x".repeat(1 << 20);
         let line = |round: u32| format!("{{\"round\":{round},\"pad\":\"{pad}\"}}\n");
         let text: String = (1..=10).map(line).collect();
         std::fs::write(&path, &text).unwrap();
-        let newest: Vec<u32> = newest_rounds(&path)
-            .unwrap()
-            .iter()
-            .map(|one| one.0)
-            .collect();
+        let newest = newest(&path).unwrap().rounds.into_iter();
+        let newest: Vec<u32> = newest.map(|one| one.0).collect();
         assert_eq!(newest, [4, 5, 6, 7, 8, 9, 10], "whole lines of 8 MiB");
         assert_eq!(tidy(&path).unwrap(), 0);
         std::fs::write(&path, text.clone() + &line(10)).unwrap();
         assert_eq!(tidy(&path).unwrap(), 1, "trained again after a kill");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+
+    #[test]
+    fn what_was_mixed_in_is_known_after_rounds_in_which_nothing_was() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = path_in(folder.path());
+        assert_eq!(newest(&path).unwrap().mixed, []);
+        let record = |round, mixed: &[u8]| {
+            let node = |byte: &u8| MixedIn {
+                node: NodeId::from_bytes([*byte; 32]),
+                similarity: 0.5,
+                weight: 0.25,
+            };
+            RoundRecord {
+                mixed: mixed.iter().map(node).collect(),
+                ..RoundRecord::new(Round(round), ME, Timestamp(1))
+            }
+        };
+        append(
+            &path,
+            &[record(1, &[2]), record(2, &[3, 4]), record(3, &[])],
+        )
+        .unwrap();
+        let newest = newest(&path).unwrap();
+        assert_eq!(
+            newest.mixed,
+            [3, 4].map(|byte| NodeId::from_bytes([byte; 32]))
+        );
+        assert_eq!(newest.rounds.len(), 3);
     }
 
     #[test]
@@ -229,7 +265,8 @@ mod tests {
             .append(true)
             .open(&path)
             .unwrap()
-            .write_all(b"{\"round\":3,")
+            // Half a name in the middle of a letter.
+            .write_all(b"{\"round\":3,\"name\":\"Z\xc3")
             .unwrap();
         assert_eq!(read(&path).unwrap(), [again.clone(), second.clone()]);
         let fourth = RoundRecord::new(Round(4), ME, Timestamp(4));

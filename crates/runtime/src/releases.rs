@@ -32,6 +32,8 @@ pub const FILE: &str = "privacy.json";
 pub const DELTA: f64 = 1e-5;
 /// Most bytes of the file: tens of thousands of releases.
 const MOST_BYTES: u64 = 16 << 20;
+/// What to do about a file that is too large.
+const NEW_FILE: &str = "set another `releases` in node.toml under `[privacy]`, and lower `budget` by what this one holds";
 /// What rounding may add to what is spent.
 const A_LITTLE_MORE: f64 = 1.0 + 1e-6;
 
@@ -179,7 +181,9 @@ impl Releases {
             Err(error) => return Err(failed(error)),
         };
         if size > MOST_BYTES {
-            return Err(failed(io::Error::other(format!("it has {size} bytes"))));
+            let text =
+                format!("it has {size} bytes, and {MOST_BYTES} are read at most: {NEW_FILE}");
+            return Err(failed(io::Error::other(text)));
         }
         let text = fs::read(path).map_err(failed)?;
         serde_json::from_slice(&text).map_err(|error| failed(error.into()))
@@ -273,7 +277,7 @@ impl Releases {
             fs::create_dir_all(folder).map_err(failed)?;
         }
         // Of nodes that share the file, one at a time reads and writes it.
-        let guard = File::create(file.with_extension("lock")).map_err(failed)?;
+        let guard = File::create(lock_of(file)).map_err(failed)?;
         guard.lock().map_err(failed)?;
         let mut entries = Self::read(file)?;
         let release = self.release(when);
@@ -293,9 +297,8 @@ impl Releases {
         self.warn_if_passed(&entries);
         let text = serde_json::to_vec_pretty(&entries).expect("entries have text keys");
         if text.len() as u64 > MOST_BYTES {
-            return Err(failed(io::Error::other(
-                "it would be too large to be read again",
-            )));
+            let text = format!("it would be too large to be read again: {NEW_FILE}");
+            return Err(failed(io::Error::other(text)));
         }
         whole_file::write(file, &text).map_err(failed)
     }
@@ -357,6 +360,13 @@ fn of_training(of_a_round: NoisySteps) -> Option<Mechanism> {
         steps: of_a_round.steps,
         adjacency: ADJACENCY,
     })
+}
+
+/// Returns the file with which nodes that share a file of releases take turns. It is emptied, so no releases may be in it.
+fn lock_of(file: &Path) -> PathBuf {
+    let mut name = file.file_name().unwrap_or_default().to_owned();
+    name.push(".lock");
+    file.with_file_name(name)
 }
 
 fn budget(epsilon: f64, delta: f64) -> Result<Budget, ReleaseError> {
@@ -425,6 +435,17 @@ mod tests {
         ours.admit(&update(2.0), 30).unwrap();
         let refused = ours.admit(&update(3.0), 40).unwrap_err().to_string();
         assert!(refused.contains("above the budget of 6"), "{refused}");
+        assert_eq!(Releases::read(&ours.owner.file).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn a_file_may_be_called_like_a_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut ours = releases(folder.path(), Some(6.0), Some(NOISE));
+        ours.owner.file = folder.path().join("releases.lock");
+        for (value, when) in [(1.0, 10), (2.0, 20)] {
+            ours.admit(&update(value), when).unwrap();
+        }
         assert_eq!(Releases::read(&ours.owner.file).unwrap().len(), 2);
     }
 

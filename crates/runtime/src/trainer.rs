@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use fednode_core::ParamSet;
 use fednode_core::work::{Evaluations, Order, Outcome, Progress, Splits, WorkError, Worker};
 use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::Span;
 
@@ -191,7 +192,10 @@ impl TrainerThread {
         // Handed in here and not in the future, which may be polled late: the order of calls is the order of work.
         let accepted = self.jobs.try_send(Box::new(timed));
         async move {
-            accepted.map_err(|_| WorkError::Died)?;
+            accepted.map_err(|refused| match refused {
+                TrySendError::Full(_) => WorkError::Crowded(ORDERS),
+                TrySendError::Closed(_) => WorkError::Died,
+            })?;
             answered.await.map_err(|_| WorkError::Died)
         }
     }

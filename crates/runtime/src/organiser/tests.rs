@@ -90,6 +90,26 @@ fn tickets_expire_and_can_be_withdrawn() {
     assert!(organiser.revoke("withdrawn", NOW).is_err());
 }
 
+/// Otherwise the ticket would bring it back, and nothing could withdraw it: nobody is called so any more.
+#[test]
+fn a_member_is_revoked_with_its_ticket_or_not_at_all() {
+    let folder = tempfile::tempdir().unwrap();
+    let organiser = Organiser::create(folder.path()).unwrap();
+    let [bob, again] = [1, 2].map(|byte| NodeId::from_bytes([byte; 32]));
+    organiser.admit(bob, name("bob"), Role::Node, NOW).unwrap();
+    let (secret, _) = organiser.invite_again(name("bob"), WEEK, NOW).unwrap();
+    // Tickets cannot be written: a folder is in the way.
+    let obstacle = folder.path().join(format!("{INVITATIONS_FILE}.partial"));
+    fs::create_dir(&obstacle).unwrap();
+    assert!(organiser.revoke(&bob.to_string(), NOW).is_err());
+    fs::remove_dir(&obstacle).unwrap();
+    assert_eq!(organiser.revoke(&bob.to_string(), NOW).unwrap(), Some(bob));
+    let answer = organiser.answer(&ask(secret, again), again, FEDBOOT, NOW);
+    assert_eq!(answer, Err(JoinRefusal::Unknown));
+    let book = organiser.book().unwrap();
+    assert_eq!(book.role(&bob, NOW), Err(Absence::Revoked));
+}
+
 #[test]
 fn a_revoked_member_cannot_come_back_with_its_key_and_gives_its_name_back() {
     let folder = tempfile::tempdir().unwrap();
