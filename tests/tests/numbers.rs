@@ -71,6 +71,13 @@ fn files_of_three_owners_become_models_that_answer_with_a_number() {
     let measures = &summary["measures"];
     assert!(measures["rmse"][0].as_f64().unwrap() < 20.0, "{measures}");
     assert_eq!(measures.get("accuracy"), None);
+    let mut report = fednode();
+    report.args(["report", "--json", "--out"]);
+    report.arg(folder.path().join("report")).arg(&out);
+    let reported = json_of(&run(report));
+    let worth = &reported["runs"][0]["worth"];
+    assert_eq!(worth["measures"], *measures, "{reported}");
+    assert_eq!(worth["worst_node"]["shard"], summary["worst_node"]["shard"]);
 
     // Each owner's model speaks of its own clinic, and in its unit.
     let new = folder.path().join("new.csv");

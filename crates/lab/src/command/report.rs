@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use fednode_runtime::exit::ExitCode;
 use serde::Serialize;
 
+use crate::control::Worth;
 use crate::report::compare::{self, Comparison, Contrast};
 use crate::report::load::Found;
 use crate::report::page::{self, Shown};
@@ -193,6 +194,8 @@ struct Entry {
     headline: Headline,
     #[serde(skip)]
     judged: [String; 2],
+    /// Whether joining was worth it, by the measure of the federation. `served` and `alone` of the headline are shares only.
+    worth: Option<Worth>,
     pool: Vec<Contrast>,
 }
 
@@ -207,6 +210,7 @@ impl Entry {
             last_round: run.last_round(),
             headline: run.headline(),
             judged: run.judged(),
+            worth: run.worth().cloned(),
             pool: shown.pools.clone(),
         }
     }
@@ -300,6 +304,7 @@ mod tests {
                 mean_accuracy: Some(0.5),
                 ..Headline::default()
             },
+            worth: None,
             judged: ["0.6120 (log loss)".into(), "–".into()],
             pool: vec![],
         };

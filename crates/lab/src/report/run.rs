@@ -232,7 +232,7 @@ impl Run {
     }
 
     /// Returns whether joining was worth it, if that is known.
-    fn worth(&self) -> Option<&Worth> {
+    pub(crate) fn worth(&self) -> Option<&Worth> {
         self.summary.as_ref()?.worth.as_ref()
     }
 
