@@ -14,6 +14,7 @@ use rand::rngs::StdRng;
 
 use super::clocks::Clocks;
 use super::peers::{Peer, Peers};
+use super::syncing::SyncState;
 use super::turned_away::TurnedAway;
 use crate::addresses::{bare, is_circuit};
 use crate::behaviour::Behaviour;
@@ -111,7 +112,12 @@ impl Base {
 
     /// Closes the connections that a peer has lost, as it greets over another one.
     pub(super) fn close_superseded(&mut self, node: &NodeId, greeted: ConnectionId) {
-        for dead in self.peers.supersede(node, greeted) {
+        let dead = self.peers.supersede(node, greeted);
+        if let Some(peer) = self.peers.get_mut(node).filter(|_| !dead.is_empty()) {
+            // It may be a new process. That one has heard of no blob, and what it says meanwhile comes by sync.
+            (peer.sync, peer.up_since) = (SyncState::default(), crate::clock::now());
+        }
+        for dead in dead {
             tracing::debug!(%node, "the peer came back over a new connection: closing the older one");
             self.swarm.close_connection(dead);
         }
