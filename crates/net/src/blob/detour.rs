@@ -89,6 +89,7 @@ impl Detour {
         let mut rest = SHORTEST_REST;
         loop {
             if self.is_needed() && self.ask_around().await {
+                // A courier may lose the blob, or go, before all of it is here. Then it is searched for again at once.
                 rest = SHORTEST_REST;
             }
             sleep(rest).await;

@@ -100,6 +100,7 @@ impl Schedule {
             .values_mut()
             .for_each(|provider| provider.present = false);
         for (node, rank) in present {
+            // The rank anew each time: a guess becomes a holder once it announces the blob.
             let provider = self.providers.entry(node).or_insert_with(Provider::new);
             (provider.present, provider.rank) = (true, rank);
         }

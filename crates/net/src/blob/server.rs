@@ -135,6 +135,7 @@ impl Places {
 
     fn take(&self, node: NodeId) -> Option<Place> {
         let Ok(one) = self.all.clone().try_acquire_owned() else {
+            // Dropped all the same: the idle stream takes a moment to end, and the accepting loop must not wait for it.
             self.pressure.notify_one();
             return None;
         };
@@ -158,6 +159,7 @@ impl Drop for Place {
         let mut of_peer = self.of_peer.lock().unwrap_or_else(PoisonError::into_inner);
         let taken = of_peer.entry(self.node).or_default();
         *taken = taken.saturating_sub(1);
+        // An empty map says that nobody is served, and names of peers that are gone must not add up.
         if *taken == 0 {
             of_peer.remove(&self.node);
         }
@@ -296,6 +298,7 @@ fn answer(
 ) -> (BlobAnswer, Vec<u8>) {
     let (outcome, bytes) = read(store, ask, spares, workbench).unwrap_or_else(|error| {
         tracing::warn!(blob = %ask.blob.short(), %error, "a held blob could not be read");
+        // The stream goes on: the peer asks another holder for this segment, and this node for others.
         (Answer::Failed, Vec::new())
     });
     (
@@ -324,7 +327,9 @@ fn read(
     match ask.want {
         Want::List => Ok(plain(store.segment_list(&ask.blob)?.values().concat())),
         Want::Segment(index) => Ok(plain(segment(index)?)),
+        // No bytes: whoever asks fetches segment by segment from here on, as from any holder.
         Want::Bring { size } if size == held => Ok(plain(Vec::new())),
+        // Another size than was announced, so this is not the blob that the advert means.
         Want::Bring { .. } => Ok((Answer::Failed, Vec::new())),
         Want::Packed { index, width, base } => {
             let segment = segment(index)?;
@@ -346,10 +351,12 @@ fn read_base(
         id,
         size: store.held(&id)?,
     };
+    // A difference needs as many bytes on both sides. The segment is packed alone then.
     if base.segment_len(index) != length as u64 {
         return None;
     }
     let mut bytes = spares.take();
+    // Dropped from the store in this moment, perhaps. The peer gets the segment without it.
     store.read_segment_into(&id, index, &mut bytes).ok()?;
     Some(bytes)
 }

@@ -371,6 +371,7 @@ impl Reception {
             return false;
         }
         if self.refusals.len() >= MAX_REFUSALS {
+            // Whichever it is: forgotten too early, a refusal is only told twice.
             self.refusals.pop_first();
         }
         self.refusals.insert(node, (refusal.clone(), now));
