@@ -19,6 +19,7 @@ impl Holds {
     pub(crate) fn add(&mut self, blob: BlobId) {
         self.recent.push_back(blob);
         self.next += 1;
+        // One message names no more than these, so an older name could never be told.
         if self.recent.len() > MAX_HOLDS {
             self.recent.pop_front();
         }

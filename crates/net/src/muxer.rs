@@ -107,6 +107,7 @@ impl<C: AsyncWrite + Unpin> AsyncWrite for Batched<C> {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        // Set before the outcome is known: if nothing was written, the next flush is one poll later.
         self.state = Flush::Written;
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }

@@ -59,6 +59,7 @@ impl<C: Call> request_response::Codec for Rpc<C> {
     where
         T: AsyncRead + Unpin + Send,
     {
+        // Counted only when whole and well formed. What breaks off shows in the bytes on the wire alone.
         let (request, bytes) = codec::read(io, C::MAX_REQUEST).await?;
         self.traffic.control_received(bytes);
         Ok(request)

@@ -130,6 +130,7 @@ impl Detour {
     async fn ask_around(&self) -> bool {
         let mut search = Search::among(self.peers());
         loop {
+            // Who waits is asked first. If one has the blob by now, no further errand costs the owner a transfer.
             if self.ask_again(&mut search).await || self.ask_others(&mut search).await {
                 return true;
             }
@@ -208,6 +209,7 @@ impl Detour {
             size: self.blob.size,
         };
         let link = self.shared.link(node)?;
+        // An honest "here" has no bytes. A peer that sends some is no courier.
         link.ask(self.blob.id, want, 0).await.map(|_| ())
     }
 
@@ -243,6 +245,7 @@ impl Search {
         self.waiting.push((node, now));
         self.turn_ends = now + self.turn;
         self.turn = (2 * self.turn).min(LONGEST_TURN);
+        // The newcomer may be quick, so the rest that grew with the others starts anew.
         self.rest = SHORTEST_REST;
     }
 }

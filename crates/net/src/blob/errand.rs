@@ -116,6 +116,7 @@ impl Errands {
                 blob,
                 providers,
                 deadline,
+                // The asker names no width and no base, so segments come plain.
                 packing: None,
                 detours: Detours::Never,
             });
@@ -148,6 +149,7 @@ impl Errands {
 
     fn settle(&self, blob: BlobRef, end: End) {
         let mut state = self.state();
+        // A displaced errand is off the list, and its blob may be on it again for another asker.
         if !matches!(end, End::Displaced) {
             state.running.remove(&blob);
         }
@@ -155,6 +157,7 @@ impl Errands {
             tracing::debug!(blob = %blob.id.short(), ?end, "a blob for a peer was not fetched");
             let now = Instant::now();
             state.failed.retain(|_, until| *until > now);
+            // Past the bound a failure is not remembered. Its blob is only tried again sooner.
             if state.failed.len() < MAX_FAILURES {
                 state.failed.insert(blob, now + REST);
             }
@@ -202,6 +205,7 @@ impl State {
             let Some(errand) = largest.and_then(|largest| self.running.remove(&largest)) else {
                 return false;
             };
+            // It left the list first, so its room is free although its task ends later.
             errand.cancel.cancel();
         }
         self.fits(blob)

@@ -321,6 +321,7 @@ async fn supervise(shared: Arc<Shared>, blob: BlobRef, job: Arc<Job>) {
     if let Err(error) = &outcome {
         tracing::debug!(blob = %blob.id.short(), %error, "fetch failed");
     }
+    // Both under one lock. Otherwise a new caller could join a job that is over, and get its old error.
     let mut jobs = lock(&shared.jobs);
     shared.remove(&mut jobs, blob);
     job.state.send_replace(State::Over(outcome));
@@ -359,6 +360,7 @@ impl Shared {
     }
 
     pub(super) fn count_received(&self, node: NodeId, bytes: u64) {
+        // A peer may leave before its last bytes are counted. They count all the same.
         let role = self.roster.role(&node).unwrap_or(fednode_core::Role::Node);
         self.traffic.blob_received(role, bytes);
     }
@@ -378,6 +380,7 @@ async fn open_and_run(shared: Arc<Shared>, node: NodeId, asks: mpsc::Receiver<li
         // The rate outlives the link: an idle link is closed after seconds, and the next one should not learn anew.
         let mut rates = lock(&shared.rates);
         if rates.len() >= MAX_RATES {
+            // Rates have no order of age, so all go at once. Each is learned anew within a few segments.
             rates.clear();
         }
         rates.insert(node, rate.0);

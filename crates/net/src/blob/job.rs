@@ -102,6 +102,7 @@ impl Run {
             never = self.detour.run() => match never {},
         };
         if let Some(news) = news.filter(|_| fetched.is_ok()) {
+            // A full queue loses only the news: peers also find a blob by asking.
             _ = self.shared.wishes.try_send(news);
         }
         fetched

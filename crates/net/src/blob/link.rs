@@ -245,6 +245,7 @@ where
         let Some(ask) = next_ask(&mut asks, &slots).await else {
             return Ok(());
         };
+        // The slot comes before the request, so the queue of owed answers has room for all that was sent.
         let slot = slots
             .clone()
             .acquire_owned()
@@ -358,6 +359,7 @@ async fn read_bytes<R: AsyncRead + Unpin>(
     length: usize,
     mut bytes: Vec<u8>,
 ) -> Result<Vec<u8>, LinkError> {
+    // A header cannot make this large: `announced` passes the expected length, or one segment at most.
     bytes.resize(length, 0);
     let mut filled = 0;
     while filled < length {

@@ -145,6 +145,7 @@ impl Schedule {
         match &mut self.segments[index] {
             Segment::Flying { by, since } => {
                 by.push(node);
+                // Counted from the second request: if one of the two fails, the other still has its time.
                 *since = now;
             }
             segment => {
@@ -198,6 +199,7 @@ impl Schedule {
             return;
         };
         provider.last_failure = Some(failure);
+        // From one again, so that a peer that fails again and again holds up one segment at a time.
         provider.window = 1;
         provider.struck |= failure == Failure::Corrupt;
         let rested = provider.resting_until.is_none_or(|until| until <= now);

@@ -328,6 +328,7 @@ fn read(
         Want::List => Ok(plain(store.segment_list(&ask.blob)?.values().concat())),
         Want::Segment(index) => Ok(plain(segment(index)?)),
         // No bytes: whoever asks fetches segment by segment from here on, as from any holder.
+        // "Here" is an answer without bytes. The asker then requests segments as from any holder.
         Want::Bring { size } if size == held => Ok(plain(Vec::new())),
         // Another size than was announced, so this is not the blob that the advert means.
         Want::Bring { .. } => Ok((Answer::Failed, Vec::new())),
@@ -357,6 +358,7 @@ fn read_base(
     }
     let mut bytes = spares.take();
     // Dropped from the store in this moment, perhaps. The peer gets the segment without it.
+    // A base that cannot be read fails nothing: the segment is packed alone, and the answer says so.
     store.read_segment_into(&id, index, &mut bytes).ok()?;
     Some(bytes)
 }

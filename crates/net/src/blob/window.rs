@@ -71,6 +71,7 @@ impl BlobStore for Window {
         }
         let start = (u64::from(index - self.segments.start) * SEGMENT_BYTES) as usize;
         let mut all = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        // A second copy of a segment may come after the bytes were taken. It finds no place then.
         let place = all.get_mut(start..start + bytes.len());
         place.ok_or_else(outside)?.copy_from_slice(bytes);
         Ok(())
