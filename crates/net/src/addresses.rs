@@ -193,6 +193,7 @@ impl AddressBook {
         // A node often has one address in several records; each dial would try it again. Relays come last.
         addresses.sort_by(|a, b| (is_circuit(a), a).cmp(&(is_circuit(b), b)));
         addresses.dedup();
+        // One bound for records and hints together: each address is one more socket of the same dial.
         addresses.truncate(MAX_ADDRESSES);
         addresses
     }
@@ -363,6 +364,7 @@ fn is_dialable(address: &Multiaddr) -> bool {
         parts.get(1..),
         Some([Protocol::Tcp(_)] | [Protocol::Udp(_), Protocol::QuicV1])
     );
+    // An unspecified host leads the reader to itself, as loopback does.
     host && port && !is_unspecified(address)
 }
 

@@ -86,6 +86,7 @@ pub(crate) struct Topics {
 
 impl Topics {
     pub(crate) fn of(federation: FederationId) -> Self {
+        // Two federations may have the same short name: every message names its federation in full.
         let prefix = format!("/fednode/{}/", federation.short());
         let topic = |kind: &str| IdentTopic::new(format!("{prefix}{kind}/1"));
         Self {

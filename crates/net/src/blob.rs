@@ -29,6 +29,8 @@ mod window;
 
 use std::time::Duration;
 
+use fednode_core::{BlobRef, SEGMENT_BYTES};
+
 pub(crate) use errand::Errands;
 pub(crate) use fetcher::{Detours, Fetcher, Request};
 pub use fetcher::{FetchError, Fetched};
@@ -47,6 +49,12 @@ pub(crate) const MAX_INBOUND: usize = 32;
 pub(crate) const MAX_INBOUND_PER_PEER: usize = 2;
 /// A peer that sends no byte for this long counts as dead.
 pub(crate) const STALL: Duration = Duration::from_secs(5);
+
+/// Tells whether a blob that was announced as one full segment may be the beginning of a longer one. An honest holder sends as many
+/// bytes of that, and no list of segments shows that they are others.
+fn may_go_on(blob: BlobRef) -> bool {
+    blob.size == SEGMENT_BYTES
+}
 
 /// A request of the fetcher to the swarm task.
 #[derive(Debug)]

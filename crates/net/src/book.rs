@@ -284,6 +284,7 @@ impl Book {
                 .filter(|(sequence, kept)| due(kept) && lacks(**sequence));
             for (_, kept) in missing {
                 bytes += kept.bytes();
+                // The first that does not fit ends the reply: the sender asks for the same range again and misses nothing.
                 if bytes > budget || adverts.len() == MAX_SYNC_ADVERTS {
                     return (adverts, true);
                 }

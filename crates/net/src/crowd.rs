@@ -112,6 +112,7 @@ impl Crowd {
     pub(crate) fn know(&mut self, peer: PeerId, id: ConnectionId, address: &Multiaddr) {
         self.known_peers.add(peer);
         if self.keys == Keys::Named {
+            // A member takes no place from the strangers behind the same address.
             self.established.of.remove(&id);
         }
         if let Some(origin) = Origin::of(address) {
@@ -152,6 +153,7 @@ impl Crowd {
         if is_crowded && !is_known {
             return Err(Crowded::Established(origin.host));
         }
+        // A known key is counted, too: where keys are free, it may be one of many of the same machine.
         self.established.of.insert(id, origin);
         Ok(())
     }

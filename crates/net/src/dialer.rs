@@ -151,6 +151,7 @@ impl Dialer {
     /// Notes that a dial led to a connection.
     pub(crate) fn connected(&mut self, target: &Target, node: NodeId) {
         if let Some(state) = self.targets.get_mut(target) {
+            // The failures stay until a good hello: a peer that accepts and closes at once must not be dialed without a pause.
             (state.dialing, state.node) = (false, Some(node));
         }
     }

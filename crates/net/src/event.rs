@@ -154,6 +154,7 @@ impl Outbox {
 
     /// Tells whether the queue takes an advert right now.
     pub(crate) fn has_room(&self) -> bool {
+        // Behind a backlog an advert would wait in the overflow, which loses its oldest events.
         self.overflow.is_empty() && self.queue.capacity() > 0
     }
 

@@ -129,6 +129,7 @@ impl Rules {
         if advert.author != self.own && !allowed(&advert.author) {
             return Err(Objection::NotAllowed(advert.author));
         }
+        // A member at the time of the advert, not now: closed rounds count what was said before a revocation.
         let is_member =
             |members: &Arc<MemberBook>| members.may_have_said(&advert.author, advert.issued_at);
         if !self.members.as_ref().is_none_or(is_member) {

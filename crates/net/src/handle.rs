@@ -350,6 +350,7 @@ impl Handle {
     /// Sends last messages and ends all tasks. Returns when they have ended, within a second.
     pub async fn shutdown(&self) {
         self.cancel.cancel();
+        // The task drops its end of this queue last, after all its helpers have ended.
         self.commands.closed().await;
     }
 

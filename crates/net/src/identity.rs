@@ -196,6 +196,7 @@ pub(crate) fn verify_statement(
     signed: &SignedStatement,
     organiser: NodeId,
 ) -> Result<Statement, StatementVerifyError> {
+    // The signature before the content, unlike an advert's: whose word counts is known beforehand.
     let (payload, signature) = (&signed.payload, &signed.signature);
     if !signed_by(&organiser, STATEMENT_DOMAIN, payload, signature) {
         return Err(StatementVerifyError::Signature);

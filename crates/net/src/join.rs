@@ -199,6 +199,7 @@ pub(crate) async fn serve(
         let (registrar, cancel, places) = (registrar.clone(), cancel.clone(), places.clone());
         tasks.spawn(async move {
             let answered = answer(stream, registrar, &places, joiner, own);
+            // It ends before the connection does: one without a hello is closed soon, and a joiner sends none.
             let answered = timeout(ANSWER_PATIENCE, answered);
             tokio::select! {
                 () = cancel.cancelled() => {}
@@ -250,6 +251,7 @@ pub async fn join(ticket: &Ticket, identity: &Identity) -> Result<Admitted, Join
             Err(JoinError::NotThere(node)) => {
                 failures.push(format!("{address}: {}", JoinError::NotThere(node)));
             }
+            // A refusal is final: every address of the ticket leads to the same invitations.
             answer => return answer,
         }
     }
@@ -273,6 +275,7 @@ async fn join_at(
         .await
         .map_err(|_| unreachable("no answer"))?
         .map_err(JoinError::Unreachable)?;
+    // A swarm moves bytes only while it is polled, and the request below waits for them.
     let polling = AbortOnDropHandle::new(tokio::spawn(async move {
         loop {
             swarm.select_next_some().await;

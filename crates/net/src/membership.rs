@@ -105,6 +105,7 @@ impl MemberBook {
     pub fn take(&self, signed: &SignedStatement) -> Result<bool, MembershipError> {
         let statement = identity::verify_statement(signed, self.organiser())?;
         let is_new = self.write().take(statement, signed.clone())?;
+        // The lock is free again by now: whoever wakes reads the book at once.
         if is_new {
             self.changes.send_modify(|n| *n = n.wrapping_add(1));
         }

@@ -225,6 +225,7 @@ impl Company {
             issued_at,
             source,
             since,
+            // By the monotonic clock: setting the wall clock must neither end nor prolong a presence.
             until: at + life,
             is_here,
         };
@@ -257,6 +258,7 @@ impl Company {
 
     /// Forgets that a member is here, until it says so again.
     pub(crate) fn leave(&mut self, node: &NodeId) {
+        // The entry stays: without its stamp an older "here" could be played again.
         if let Some(heard) = self.heard.get_mut(node) {
             heard.is_here = false;
         }

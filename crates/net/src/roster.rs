@@ -40,6 +40,7 @@ impl Roster {
             holds: HashSet::new(),
             order: VecDeque::new(),
         };
+        // A known peer keeps its blobs: it announces each only once.
         self.write().entry(node).or_insert(member).role = role;
         self.changed();
     }

@@ -60,6 +60,7 @@ impl Standing {
         let account = self.accounts.entry(node).or_default();
         (account.score, account.as_of) = (account.score_at(now) + 1.0, now);
         let banned = (account.score >= BAN_AT).then(|| {
+            // Sixteen doublings are far beyond the longest ban, and do not overflow.
             let length = FIRST_BAN * 2_u32.saturating_pow(account.bans.min(16));
             // The score starts again at 0, since the strikes are served; the number of bans stays and makes the next longer.
             (account.score, account.bans) = (0.0, account.bans + 1);
@@ -95,6 +96,7 @@ impl Standing {
 
     /// Tells whether a peer is banned.
     pub(crate) fn is_banned(&self, node: &NodeId) -> bool {
+        // Until the ban is lifted, whatever the clock says: the swarm blocks the peer for just as long.
         self.accounts
             .get(node)
             .is_some_and(|account| account.banned_until.is_some())

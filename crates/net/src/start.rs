@@ -270,6 +270,7 @@ fn port_is_free(address: &Multiaddr) -> io::Result<()> {
         _ => return Ok(()),
     };
     match parts.next() {
+        // The probe is closed before libp2p binds, so it explains the usual mistake and guarantees nothing.
         Some(Protocol::Tcp(port)) if port != 0 => TcpListener::bind((ip, port)).map(|_| ()),
         _ => Ok(()),
     }

@@ -166,6 +166,7 @@ impl FromStr for Ticket {
         let (content, checksum) = bytes
             .split_last_chunk::<CHECKSUM_BYTES>()
             .ok_or(TicketError::Damaged)?;
+        // Checked before decoding: a mistyped ticket must not pass for one of another release.
         if blake3::hash(content).as_bytes()[..CHECKSUM_BYTES] != *checksum {
             return Err(TicketError::Damaged);
         }

@@ -157,6 +157,7 @@ impl<B: NetworkBehaviour> NetworkBehaviour for WelcomeOnly<B> {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
+        // These first: a handler must learn that it is closed before it gets anything more to send.
         if let Some((peer_id, id, is_open)) = self.turned.pop_front() {
             return Poll::Ready(ToSwarm::NotifyHandler {
                 peer_id,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{MemoryStore, Node, PATIENCE, config, noise};
 use fednode_core::{BlobRef, Role, SEGMENT_BYTES};
-use fednode_net::{Event, FetchError};
+use fednode_net::{Event, FetchError, Packing, Width};
 
 const SEG: usize = SEGMENT_BYTES as usize;
 
@@ -98,6 +98,31 @@ async fn a_corrupt_provider_is_struck_and_the_blob_is_intact() {
     let (node, reason) = reason.await;
     assert_eq!(node, eve_id);
     assert!(reason.contains("corrupt"), "{reason}");
+}
+
+/// A liar announces a blob of others as if it ended after its first segment, and has that fetched.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_holds_more_than_was_announced_is_not_struck() {
+    let bytes = vec![7; 3 * SEG];
+    let store = MemoryStore::with(&bytes);
+    let ann = Node::with(config(), fednode_net::Identity::generate(), store).await;
+    let mut bob = fetcher(&[&ann]).await;
+    let packing = Packing {
+        width: Width::Four,
+        base: None,
+    };
+    let blob = BlobRef {
+        size: SEGMENT_BYTES,
+        ..BlobRef::of(&bytes)
+    };
+    let (handle, patience) = (&bob.network.handle, Duration::from_secs(2));
+    let from = || vec![ann.id()];
+    let plain = handle.fetch(blob, from(), patience).await;
+    let packed = handle.fetch_packed(blob, from(), patience, packing).await;
+    assert!(plain.is_err() && packed.is_err());
+    while let Ok(event) = bob.network.events.try_recv() {
+        assert!(!matches!(event, Event::Struck { .. }), "{event:?}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

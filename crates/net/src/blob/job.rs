@@ -16,7 +16,6 @@ use futures::stream::FuturesUnordered;
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
-use super::Wish;
 use super::detour::Detour;
 use super::fetcher::{FetchError, Fetched, Job, Shared, State, lock};
 use super::link::{Form, LinkError, Received};
@@ -24,6 +23,7 @@ use super::packing::{self, Malformed, Packing, Workbench};
 use super::schedule::{Failure, Rank, Schedule};
 use super::spares::Spares;
 use super::window::Window;
+use super::{Wish, may_go_on};
 use crate::wire::Want;
 
 /// How often a job looks up its providers even if nothing happens.
@@ -241,6 +241,8 @@ impl Run {
         self.shared.count_received(node, received);
         let outcome = self.take_in(index, came, list).await.map_err(|rejection| match rejection {
             Rejection::Store(error) => FlightError::Store(error),
+            // The size is the word of who announced the blob, and whoever holds it cannot know that it is false.
+            Rejection::Segment(_) if may_go_on(self.blob) => FlightError::Peer(Failure::Corrupt),
             Rejection::Packed(error) => FlightError::Peer(self.convict(node, &error)),
             Rejection::Segment(error) => FlightError::Peer(self.convict(node, &error)),
             Rejection::Base(error) => {
