@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fednode_core::limits::CLOCK_SKEW;
 use fednode_core::{FederationId, NodeId, Timestamp};
 use libp2p::Multiaddr;
 use libp2p::multiaddr::Protocol;
@@ -40,7 +41,7 @@ pub(crate) enum RecordError {
     Malformed,
     #[error("an address record with a wrong signature")]
     Signature,
-    #[error("an expired address record or one of another federation")]
+    #[error("an address record that has expired, is dated ahead, or is of another federation")]
     Stale,
     #[error("an address record of a node that is not wanted")]
     Unwanted,
@@ -133,7 +134,10 @@ impl AddressBook {
         let life = Duration::from_secs(60 * u64::from(record.minutes.min(RECORD_MINUTES)));
         // A clock that runs ahead must not prolong the life of a record.
         let expires_at = record.issued_at.min(now) + life;
-        if record.federation != federation || expires_at <= now {
+        // Nor may one that is dated far ahead live for ever: entered anew, it would begin its life again, and no later record of
+        // its node would count beside it.
+        let is_ahead = record.issued_at > now + CLOCK_SKEW;
+        if record.federation != federation || expires_at <= now || is_ahead {
             return Err(RecordError::Stale);
         }
         self.arrivals += 1;
@@ -478,6 +482,20 @@ mod tests {
         source: NodeId,
     ) -> Result<NodeId, RecordError> {
         book.enter(signed, source, HOME, NOW, anybody)
+    }
+
+    #[test]
+    fn a_record_that_is_dated_ahead_takes_no_place_of_a_true_one() {
+        let ann = Identity::generate();
+        let dated = |at: Timestamp| {
+            let own = addresses(&["/ip4/10.0.0.1/tcp/1"]);
+            own_records(&ann, HOME, &own, at).remove(0)
+        };
+        let mut book = AddressBook::default();
+        let far = dated(NOW + Duration::from_secs(3600));
+        assert_eq!(tell(&mut book, far, ann.node_id()), Err(RecordError::Stale));
+        let fast = dated(NOW + Duration::from_secs(200));
+        assert_eq!(tell(&mut book, fast, ann.node_id()), Ok(ann.node_id()));
     }
 
     #[test]
